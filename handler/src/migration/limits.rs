@@ -29,11 +29,10 @@ pub struct Offered {
 #[must_use]
 pub fn limits(settings: &VmimConfigurationOptions, memory: u64, offered: Offered) -> MigrationSend {
     let tuned = settings.experimental.as_ref().and_then(|trials| trials.downtime_tuning.as_ref());
-    let bandwidth = settings.bandwidth_per_migration.as_ref();
     let per_gib = positive(settings.completion_timeout_per_gi_b, COMPLETION_SECONDS_PER_GIB);
     MigrationSend {
         key: Vec::new(),
-        bandwidth: bandwidth.and_then(|bandwidth| quantity::bytes(bandwidth).ok()).unwrap_or_default(),
+        bandwidth: bandwidth(settings),
         downtime_ms: positive(settings.max_downtime_ms, DOWNTIME_MS),
         auto_converge: settings.allow_auto_converge.unwrap_or_default(),
         completion_timeout_seconds: per_gib.saturating_mul(memory.div_ceil(1 << 30).max(1)),
@@ -44,6 +43,12 @@ pub fn limits(settings: &VmimConfigurationOptions, memory: u64, offered: Offered
         downtime_tuning: tuned.map(tuning),
         compression: offered.compression && wants_compression(settings),
     }
+}
+
+/// Bytes per second that the migration may use; 0 means no limit.
+pub(super) fn bandwidth(settings: &VmimConfigurationOptions) -> u64 {
+    let given = settings.bandwidth_per_migration.as_ref();
+    given.and_then(|bandwidth| quantity::bytes(bandwidth).ok()).unwrap_or_default()
 }
 
 fn positive(value: Option<i64>, usual: i64) -> u64 {

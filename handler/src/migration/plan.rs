@@ -2,12 +2,20 @@
 
 use barevirt_api::names::{BLOCK_TARGET_ANNOTATION, FAIL_MIGRATION_ANNOTATION};
 use barevirt_api::quantity;
-use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
+use barevirt_api::v1::{
+    VirtualMachineInstance, VirtualMachineInstanceMigrationState as State, VmimConfigurationOptions,
+};
 use barevirt_protocol::v1::{LauncherStatus, MigrationState as Stage, MigrationStatus};
+
+use super::compression::wants_compression;
+use super::limits::bandwidth;
 
 /// Connections for a guest's memory in addition to the first one. Each has a thread of QEMU at both ends, which encrypts some 0.3 GiB
 /// a second, so four fill a network of 10 Gbit/s. More would take processors from other guests.
 const CHANNELS: u8 = 4;
+/// Bytes per second that one connection sends. QEMU looks at its limit every tenth of a second and gives each channel half a mebibyte
+/// before it counts, so with many channels a small limit would not be kept; and one connection is enough for it.
+const ONE_CONNECTION: u64 = 256 << 20;
 
 /// A step for a guest that leaves this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,12 +159,23 @@ pub fn memory_channels(launcher: &LauncherStatus) -> u8 {
 }
 
 /// How many of them a guest has that leaves this launcher, unless its migration may use post-copy. As in KubeVirt, there are none where
-/// the machine has a limit of processor time, from which the threads would take.
+/// the machine has a limit of processor time, from which the threads would take. Nor are there for a bandwidth that the first one
+/// has, except one that compresses.
 #[must_use]
-pub fn leaving_channels(vmi: &VirtualMachineInstance, launcher: &LauncherStatus) -> u8 {
+pub fn leaving_channels(
+    vmi: &VirtualMachineInstance,
+    settings: &VmimConfigurationOptions,
+    launcher: &LauncherStatus,
+) -> u8 {
     let limits = vmi.spec.domain.resources.as_ref().and_then(|resources| resources.limits.as_ref());
     let is_limited = limits.and_then(|limits| limits.get("cpu")).is_some_and(|cpu| !quantity::is_zero(cpu));
-    if is_limited { 0 } else { memory_channels(launcher) }
+    let most = match bandwidth(settings) {
+        _ if is_limited => 0,
+        0 => CHANNELS,
+        limit if limit < ONE_CONNECTION => u8::from(wants_compression(settings)),
+        _ => CHANNELS,
+    };
+    memory_channels(launcher).min(most)
 }
 
 /// Why the migration fails at its start, if an annotation of the instance asks for that; the message is KubeVirt's.
@@ -280,16 +299,31 @@ mod tests {
     #[test]
     fn a_guest_has_more_connections_where_its_launcher_can_and_its_processors_are_not_limited() {
         let mut vmi = vmi("a", json!({}));
+        let settings = VmimConfigurationOptions::default();
         let mut limited = |cpu: &str, memory_channels| {
             vmi.spec.domain.resources = serde_json::from_value(json!({"limits": {"cpu": cpu}})).unwrap();
-            leaving_channels(&vmi, &LauncherStatus { memory_channels, ..LauncherStatus::default() })
+            let launcher = LauncherStatus { memory_channels, ..LauncherStatus::default() };
+            leaving_channels(&vmi, &settings, &launcher)
         };
         // A launcher of an older version reports none.
         assert_eq!([limited("0", 0), limited("0", 2), limited("0", 16), limited("0", 300)], [0, 2, 4, 4]);
         assert_eq!(limited("1500m", 4), 0);
         vmi.spec.domain.resources = None;
         let launcher = LauncherStatus { memory_channels: 4, ..LauncherStatus::default() };
-        assert_eq!((leaving_channels(&vmi, &launcher), memory_channels(&launcher)), (4, 4));
+        assert_eq!((leaving_channels(&vmi, &settings, &launcher), memory_channels(&launcher)), (4, 4));
+    }
+
+    #[test]
+    fn a_bandwidth_that_one_connection_has_is_kept_by_one() {
+        let vmi = vmi("a", json!({}));
+        let launcher = LauncherStatus { memory_channels: 4, ..LauncherStatus::default() };
+        let with = |bandwidth: &str, compression: &str| {
+            let settings =
+                json!({"bandwidthPerMigration": bandwidth, "experimental": {"compression": compression}});
+            leaving_channels(&vmi, &serde_json::from_value(settings).unwrap(), &launcher)
+        };
+        assert_eq!(["0", "1Mi", "255Mi", "256Mi", "2Gi"].map(|limit| with(limit, "none")), [4, 0, 0, 4, 4]);
+        assert_eq!(["0", "1Mi", "2Gi"].map(|limit| with(limit, "zstd")), [4, 1, 4]);
     }
 
     #[test]

@@ -162,7 +162,7 @@ impl Session {
         let disks = migration::plan::copied(vmi, &report).map_err(StepError::NotCopied)?;
         let target = target(vmi);
         let images = migration::plan::images(&report);
-        let channels = migration::plan::leaving_channels(vmi, &report);
+        let channels = migration::plan::leaving_channels(vmi, &settings, &report);
         let (disks, images, post_copy) = (disks.as_slice(), images.as_slice(), wants_post_copy(&settings));
         let compression = wants_compression(&settings) && report.compresses_memory;
         let streams = Streams { disks, images, channels, post_copy, compression };
