@@ -54,7 +54,8 @@ pub fn on_pod_network(name: &str, plugin: &str, node: &str, user_data: &str) -> 
 }
 
 /// Turns a link of the pod into a macvtap with the link's name and IP addresses. A macvtap has another MAC address than the link
-/// below it. It gets its name last, since the handler takes it then.
+/// below it. It gets its name last, since the handler takes it then. The link below, which is on the node with a CNI plugin, says
+/// nothing about the addresses above it.
 const MAKE_MACVTAP: &str = r#"
     link=$(ip -o link show type veth | sed -n "s/.*: \(LINK\)@.*/\1/p")
     has=$(ip -o address show dev $link scope global | sed "s/.* inet6* \([^ ]*\) .*/\1/")
@@ -62,6 +63,7 @@ const MAKE_MACVTAP: &str = r#"
     ip link set $link name lower
     ip address flush dev lower
     ip link set lower address 02:00:00:79:00:98
+    echo 1 >/proc/sys/net/ipv4/conf/lower/arp_ignore
     ip link set lower up
     ip link add link lower name upper type macvtap mode bridge
     for one in $has; do ip address add $one dev upper; done
