@@ -171,8 +171,7 @@ pub fn leaving_channels(
     let is_limited = limits.and_then(|limits| limits.get("cpu")).is_some_and(|cpu| !quantity::is_zero(cpu));
     let most = match bandwidth(settings) {
         _ if is_limited => 0,
-        0 => CHANNELS,
-        limit if limit < ONE_CONNECTION => u8::from(wants_compression(settings)),
+        1..ONE_CONNECTION => u8::from(wants_compression(settings)),
         _ => CHANNELS,
     };
     memory_channels(launcher).min(most)

@@ -300,7 +300,8 @@ fn new_size(root: &OwnedFd, name: &str, size: Option<u64>, room: &Room) -> Resul
     Ok(length)
 }
 
-pub(super) fn aligned(bytes: u64) -> u64 {
+/// Whole mebibytes of that size.
+pub(crate) fn aligned(bytes: u64) -> u64 {
     bytes / ALIGNMENT * ALIGNMENT
 }
 

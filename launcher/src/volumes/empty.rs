@@ -4,8 +4,7 @@ use barevirt_api::quantity;
 use barevirt_api::v1::EmptyDiskSource;
 use barevirt_api::valid::ValidVmi;
 
-/// A disk has whole mebibytes, as in KubeVirt.
-const ALIGNMENT: u64 = 1 << 20;
+use crate::disk::claim::aligned;
 
 /// The size of the disk in bytes. `None` if the capacity is not a number of bytes.
 pub(super) fn bytes(vmi: &ValidVmi, volume: &str, source: &EmptyDiskSource, comes: bool) -> Option<u64> {
@@ -17,7 +16,8 @@ pub(super) fn bytes(vmi: &ValidVmi, volume: &str, source: &EmptyDiskSource, come
 /// The size of a disk for which `asked` bytes are asked. One that comes has the size that its source tells: it is copied only
 /// into a disk of the same size, and a source of an older version, which tells none, has made it exactly as large as asked.
 fn size(asked: u64, told: Option<u64>, comes: bool) -> u64 {
-    let whole = asked / ALIGNMENT * ALIGNMENT;
+    // As in KubeVirt.
+    let whole = aligned(asked);
     let is_whole = whole > 0 && (!comes || told == Some(whole));
     if is_whole { whole } else { asked }
 }
