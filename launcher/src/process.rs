@@ -1,8 +1,8 @@
 //! QEMU, and swtpm beside it: executed with exactly the descriptors that they need. Each is waited for by
 //! exactly one task.
 
-mod connects;
 mod reaper;
+mod sockets;
 mod stderr;
 mod system;
 
@@ -17,8 +17,8 @@ use command_fds::{CommandFdExt as _, FdMapping};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-pub use connects::Offered;
 pub use reaper::reap_strangers;
+pub use sockets::Offered;
 pub use stderr::Tail;
 pub use system::{AsInFile, may_bind_memory};
 
@@ -146,16 +146,10 @@ impl Process {
 
 /// Where connections are offered to a child that has started.
 fn offer(expected: Expected) -> Option<Offered> {
-    let Some(connects) = expected.arrived() else {
-        tracing::info!(
-            "the kernel lets nobody answer QEMU's attempts to connect: a guest that leaves has one connection"
-        );
-        return None;
-    };
-    match Offered::answering(connects) {
+    match Offered::answering(expected.arrived()?) {
         Ok(offered) => Some(offered),
         Err(error) => {
-            tracing::warn!(%error, "QEMU's attempts to connect cannot be answered");
+            tracing::warn!(%error, "QEMU's calls for sockets cannot be answered");
             None
         }
     }

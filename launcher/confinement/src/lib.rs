@@ -9,11 +9,11 @@
 //!   restricts less; this is logged.
 //! - [`calls`]: system calls that may be made, by seccomp. A refused call fails with an errno and does not
 //!   kill the process.
-//! - [`connects`]: the connections of a process that can connect to nothing by itself.
+//! - [`sockets`]: the connections of a process that can connect to nothing by itself.
 
 pub mod calls;
-pub mod connects;
 pub mod files;
+pub mod sockets;
 mod system;
 
 use std::io;
@@ -22,9 +22,9 @@ use std::os::fd::OwnedFd;
 use seccompiler::{BpfProgram, BpfProgramRef};
 
 pub use calls::Calls;
-use connects::Answered;
-pub use connects::{Connects, Expected};
 pub use files::{Files, May, Place, Rule};
+use sockets::Answered;
+pub use sockets::{Answer, Asked, Expected, SocketCalls};
 
 /// All rights that a process keeps.
 #[derive(Debug, Default)]
@@ -88,7 +88,7 @@ impl Domain {
         let (answered, expected) = match plan.calls {
             Calls::Answered => {
                 let (answered, expected) = Answered::new(what)?;
-                (Some(answered), Some(expected))
+                (Some(answered), expected)
             }
             Calls::Usual | Calls::Connected | Calls::AsIfSandboxed | Calls::HandOver => (None, None),
         };
@@ -96,6 +96,7 @@ impl Domain {
     }
 
     /// Where the calls of a child arrive that [`Calls::Answered`] lets its parent answer; taken once, before the child is started.
+    /// `None` with other calls, and where nobody can answer them.
     pub fn expected(&mut self) -> Option<Expected> {
         self.expected.take()
     }

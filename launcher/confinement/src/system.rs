@@ -11,8 +11,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use seccompiler::sock_filter;
 
-/// The given descriptor takes the place of another one (`SECCOMP_ADDFD_FLAG_SETFD`).
-const IN_PLACE: u32 = 1;
+use crate::sockets::Asked;
 
 /// Confines this thread to the rules. Neither allocates nor locks.
 pub(crate) fn restrict_self(ruleset: &OwnedFd) -> io::Result<()> {
@@ -23,17 +22,30 @@ pub(crate) fn restrict_self(ruleset: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
+/// What ends the wait for an answer, once somebody has seen the call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listening {
+    /// Only a signal that kills the caller, since Linux 5.19: each call is asked once.
+    UntilKilled,
+    /// Any signal: the call is asked again.
+    UntilSignalled,
+}
+
 /// Filters the calls of this thread, and returns the listener for those that the filter lets another process answer. Neither
 /// allocates nor locks.
-pub(crate) fn listen(program: &[sock_filter]) -> io::Result<OwnedFd> {
+pub(crate) fn listen(program: &[sock_filter], listening: Listening) -> io::Result<OwnedFd> {
     let len = libc::c_ushort::try_from(program.len()).map_err(|_| Errno::E2BIG)?;
     let filter = libc::sock_fprog { len, filter: program.as_ptr().cast_mut().cast() };
+    let wait = match listening {
+        Listening::UntilKilled => libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV,
+        Listening::UntilSignalled => 0,
+    };
     // SAFETY: the kernel copies the instructions, which have its layout, and changes nothing of them.
     let made = unsafe {
         libc::syscall(
             libc::SYS_seccomp,
             libc::SECCOMP_SET_MODE_FILTER,
-            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | wait,
             &raw const filter,
         )
     };
@@ -99,11 +111,25 @@ pub(crate) fn wait(listener: &OwnedFd) -> io::Result<bool> {
     }
 }
 
-/// A call of `connect` that waits for its answer.
+/// A call that waits for its answer.
 pub(crate) struct Call {
     id: u64,
+    /// The number of the system call.
+    number: libc::c_long,
     /// The caller's number of its socket.
     socket: u32,
+}
+
+impl Call {
+    /// `None` if the filter does not ask for this call.
+    pub(crate) const fn asked(&self) -> Option<Asked> {
+        match self.number {
+            libc::SYS_connect => Some(Asked::Connect),
+            libc::SYS_listen => Some(Asked::Listen(self.socket)),
+            libc::SYS_accept | libc::SYS_accept4 => Some(Asked::Accept(self.socket)),
+            _ => None,
+        }
+    }
 }
 
 /// The call that [`wait`] has seen; `None` if its caller has ended since.
@@ -116,44 +142,72 @@ pub(crate) fn take(listener: &OwnedFd) -> io::Result<Option<Call>> {
         // The call takes an int, so the kernel reads the lower half of the argument.
         Ok(_) => {
             let socket = u32::try_from(asked.data.args[0] & u64::from(u32::MAX)).unwrap_or(u32::MAX);
-            Ok(Some(Call { id: asked.id, socket }))
+            Ok(Some(Call { id: asked.id, number: asked.data.nr.into(), socket }))
         }
         Err(Errno::ENOENT | Errno::EINTR) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Puts a copy of the connection in the place of the caller's socket.
-pub(crate) fn replace(listener: &OwnedFd, call: &Call, connection: &OwnedFd) -> Result<(), Errno> {
-    let mut given = libc::seccomp_notif_addfd {
-        id: call.id,
-        flags: IN_PLACE,
-        srcfd: connection.as_raw_fd().cast_unsigned(),
-        newfd: call.socket,
+/// How a caller gets a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Given {
+    /// In the place of its socket. The call still waits for its answer.
+    InPlace,
+    /// As the answer.
+    Returned,
+}
+
+/// Gives the caller a copy of the descriptor.
+pub(crate) fn give(listener: &OwnedFd, call: &Call, descriptor: &OwnedFd, given: Given) -> Result<(), Errno> {
+    let (flags, newfd) = match given {
+        Given::InPlace => (libc::SECCOMP_ADDFD_FLAG_SETFD, call.socket),
+        Given::Returned => (libc::SECCOMP_ADDFD_FLAG_SEND, 0),
+    };
+    add(listener, call.id, descriptor, u32::try_from(flags).unwrap_or_default(), newfd)
+}
+
+fn add(listener: &OwnedFd, id: u64, descriptor: &OwnedFd, flags: u32, newfd: u32) -> Result<(), Errno> {
+    let mut added = libc::seccomp_notif_addfd {
+        id,
+        flags,
+        srcfd: descriptor.as_raw_fd().cast_unsigned(),
+        newfd,
         newfd_flags: libc::O_CLOEXEC.cast_unsigned(),
     };
     loop {
         // SAFETY: the kernel reads this structure, which the request expects.
         let placed =
-            unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw mut given) };
+            unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw mut added) };
         match Errno::result(placed) {
-            // A signal came before the descriptor was placed.
+            // A signal came before the descriptor was given.
             Err(Errno::EINTR) => {}
             placed => return placed.map(drop),
         }
     }
 }
 
-/// Whether the kernel places descriptors in callers, which it does since Linux 5.9. It then says that no call has this id; an older
-/// one does not know the request.
-pub(crate) fn can_replace(listener: &OwnedFd) -> bool {
-    replace(listener, &Call { id: 0, socket: 0 }, listener) == Err(Errno::ENOENT)
+/// Whether the kernel gives callers descriptors in both ways, which it does since Linux 5.14. It then says that no call has this id;
+/// an older one does not know the request, or the flag.
+pub(crate) fn can_give(listener: &OwnedFd) -> bool {
+    const NOBODY: u64 = 0;
+    let both = libc::SECCOMP_ADDFD_FLAG_SETFD | libc::SECCOMP_ADDFD_FLAG_SEND;
+    add(listener, NOBODY, listener, u32::try_from(both).unwrap_or_default(), 0) == Err(Errno::ENOENT)
 }
 
 /// Lets the call return: with the error, or as if it had been made.
 pub(crate) fn answer(listener: &OwnedFd, call: &Call, error: Option<Errno>) -> io::Result<()> {
     let error = error.map_or(0, |error| -(error as i32));
-    let mut answer = libc::seccomp_notif_resp { id: call.id, val: 0, error, flags: 0 };
+    send_answer(listener, libc::seccomp_notif_resp { id: call.id, val: 0, error, flags: 0 })
+}
+
+/// Leaves the call to the kernel.
+pub(crate) fn leave(listener: &OwnedFd, call: &Call) -> io::Result<()> {
+    let flags = u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap_or_default();
+    send_answer(listener, libc::seccomp_notif_resp { id: call.id, val: 0, error: 0, flags })
+}
+
+fn send_answer(listener: &OwnedFd, mut answer: libc::seccomp_notif_resp) -> io::Result<()> {
     loop {
         // SAFETY: the kernel reads this structure, which the request expects.
         let sent =

@@ -1,6 +1,5 @@
 use std::fs::{self, File};
-use std::io::{ErrorKind, IoSlice, Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -10,7 +9,7 @@ use super::*;
 use nix::errno::Errno;
 use nix::sched::CloneFlags;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, SockaddrIn, sendmsg, sendto, socket};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, accept4, send, socket};
 use nix::unistd::Pid;
 
 /// The result of `work` in a thread that has entered the domain; all other threads are unaffected.
@@ -123,23 +122,38 @@ fn a_connected_process_cannot_open_other_connections() {
 }
 
 #[test]
-fn no_tcp_connection_is_made_by_sending() {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = SockaddrIn::new(127, 0, 0, 1, listener.local_addr().unwrap().port());
+fn no_socket_of_a_network_is_made() {
     for calls in [Calls::Connected, Calls::Answered] {
         within(Plan { files: None, calls }, move || {
-            let inet = socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), None).unwrap();
-            let fast = MsgFlags::from_bits_retain(libc::MSG_FASTOPEN);
-            assert_eq!(sendto(inet.as_raw_fd(), b"hello", &address, fast), Err(Errno::EPERM));
-            let parts = [IoSlice::new(b"hello")];
-            assert_eq!(sendmsg(inet.as_raw_fd(), &parts, &[], fast, Some(&address)), Err(Errno::EPERM));
-            // Over connections that it has, it sends.
+            for family in
+                [AddressFamily::Inet, AddressFamily::Inet6, AddressFamily::Packet, AddressFamily::Netlink]
+            {
+                for kind in [SockType::Stream, SockType::Datagram, SockType::Raw] {
+                    assert_eq!(socket(family, kind, SockFlag::empty(), None).map(drop), Err(Errno::EPERM));
+                }
+            }
             let (mut ours, mut theirs) = UnixStream::pair().unwrap();
             ours.write_all(b"hello").unwrap();
-            assert_eq!(sendmsg::<()>(ours.as_raw_fd(), &parts, &[], MsgFlags::MSG_NOSIGNAL, None), Ok(5));
-            theirs.read_exact(&mut [0; 10]).unwrap();
+            theirs.read_exact(&mut [0; 5]).unwrap();
+            socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None).unwrap();
         });
     }
+}
+
+/// A thread that works with such calls, and the calls.
+fn answered<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> (std::thread::JoinHandle<T>, SocketCalls) {
+    let mut domain = Domain::new("test", Plan { files: None, calls: Calls::Answered }).unwrap();
+    let expected = domain.expected().expect("this kernel lets nobody answer system calls");
+    let (entered, has_entered) = std::sync::mpsc::channel();
+    let process = std::thread::spawn(move || {
+        domain.enter().unwrap();
+        entered.send(()).unwrap();
+        work()
+    });
+    has_entered.recv().unwrap();
+    (process, expected.arrived().unwrap())
 }
 
 #[test]
@@ -148,28 +162,63 @@ fn a_process_gets_the_connections_that_its_parent_offers_and_no_others() {
     let socket = root.path().join("socket");
     let listener = UnixListener::bind(&socket).unwrap();
     listener.set_nonblocking(true).unwrap();
-    let mut domain = Domain::new("test", Plan { files: None, calls: Calls::Answered }).unwrap();
-    let expected = domain.expected().unwrap();
     let (mut ours, theirs) = UnixStream::pair().unwrap();
-    let (entered, has_entered) = std::sync::mpsc::channel();
-    let process = std::thread::spawn(move || {
-        domain.enter().unwrap();
-        entered.send(()).unwrap();
+    let (process, calls) = answered(move || {
         let mut connected = UnixStream::connect(&socket).unwrap();
         connected.write_all(b"hello").unwrap();
         let refused = UnixStream::connect(&socket).map(drop);
         refused.map_err(|error| error.kind())
     });
-    has_entered.recv().unwrap();
-    let connects = expected.arrived().expect("this kernel lets nobody answer system calls");
     let mut offered = Some(theirs.into());
     // Until the thread has ended.
-    while connects.answer(|| offered.take()).unwrap() {}
+    while calls.answer(|_| offered.take().map_or(Answer::Refused, Answer::InPlace)).unwrap() {}
     assert_eq!(process.join().unwrap(), Err(ErrorKind::PermissionDenied));
     let mut word = [0; 5];
     ours.read_exact(&mut word).unwrap();
     assert_eq!(&word, b"hello");
     assert_eq!(listener.accept().map(drop).unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_process_accepts_what_its_parent_returns_and_listens_where_it_is_left_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let (usual, replaced) = (root.path().join("usual"), root.path().join("replaced"));
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let (instead, place) = UnixStream::pair().unwrap();
+    let connect_to = usual.clone();
+    let (process, calls) = answered(move || {
+        let usual = UnixListener::bind(usual).unwrap();
+        let replaced = UnixListener::bind(replaced).unwrap();
+        // The socket is one end of a pair now, which has data.
+        let mut byte = [0];
+        nix::unistd::read(&replaced, &mut byte).unwrap();
+        let connection = accept4(replaced.as_raw_fd(), SockFlag::empty()).unwrap();
+        assert_eq!(send(connection, b"hello", MsgFlags::empty()), Ok(5));
+        usual.accept().unwrap().0.read_exact(&mut byte).unwrap();
+        byte
+    });
+    let (mut listens, mut place, mut theirs) = (Vec::new(), Some(place.into()), Some(theirs.into()));
+    (&instead).write_all(b"?").unwrap();
+    let mut client = None;
+    let mut answer = |asked| match asked {
+        Asked::Connect => Answer::Refused,
+        Asked::Listen(socket) => {
+            listens.push(socket);
+            if listens.len() == 2 { Answer::InPlace(place.take().unwrap()) } else { Answer::Usual }
+        }
+        Asked::Accept(socket) if Some(&socket) == listens.last() => Answer::Returned(theirs.take().unwrap()),
+        Asked::Accept(_) => {
+            let mut connected = UnixStream::connect(&connect_to).unwrap();
+            connected.write_all(b"!").unwrap();
+            client = Some(connected);
+            Answer::Usual
+        }
+    };
+    while calls.answer(&mut answer).unwrap() {}
+    assert_eq!(process.join().unwrap(), *b"!");
+    let mut word = [0; 5];
+    ours.read_exact(&mut word).unwrap();
+    assert_eq!(&word, b"hello");
 }
 
 #[test]

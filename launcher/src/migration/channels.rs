@@ -1,9 +1,8 @@
 //! Several connections for the memory of one guest: QEMU's `multifd`. The first one has the guest's device state, and the others,
 //! QEMU's channels, have pages of its memory.
 //!
-//! QEMU takes no descriptors for them. So on the source it calls `connect` for each, which this process answers with the
-//! connection ([`Offered`](crate::process::Offered)); and on the target it listens on a unix socket, to which this process leads
-//! them.
+//! QEMU takes no descriptors for them. So on the source it calls `connect` for each, and on the target it listens on a socket and
+//! accepts each; this process answers both calls with the connection ([`Offered`]).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,7 +11,7 @@ use std::path::Path;
 use barevirt_qmp::qapi::qmp::{MigrateSetParameters, MigrationCapability, MultiFDCompression};
 use tokio::net::TcpStream;
 
-use super::relay::lead;
+use crate::process::Offered;
 
 /// QEMU's name for it.
 pub(super) const CAPABILITY: MigrationCapability = MigrationCapability::multifd;
@@ -43,20 +42,21 @@ pub(super) fn uri(socket: &Path) -> String {
     format!("unix:{}", socket.display())
 }
 
-/// Leads the connections to the socket of QEMU on the target, the first one first, each as soon as the source has written to it.
+/// Lets the connections in where QEMU listens on the target, the first one first, each as soon as the source has written to it.
 ///
 /// With encryption, QEMU 10.0 takes for the first one that whose handshake is complete first; the source begins the others'
 /// handshakes after that of the first. Without encryption, QEMU's main loop waits for the first bytes of a connection, and answers
 /// nothing meanwhile: while disks are copied, none come.
 ///
 /// # Errors
-/// If QEMU does not listen, or no descriptors or threads are left.
-pub(super) async fn take_in(socket: &Path, connections: impl IntoIterator<Item = OwnedFd>) -> io::Result<()> {
+/// If QEMU does not listen, or no descriptors are left.
+pub(super) async fn take_in(
+    door: &Offered,
+    connections: impl IntoIterator<Item = OwnedFd>,
+) -> io::Result<()> {
     for connection in connections {
-        lead(socket, written_to(connection).await?).await?;
+        door.let_in(written_to(connection).await?)?;
     }
-    // QEMU may have removed it.
-    let _ = std::fs::remove_file(socket);
     Ok(())
 }
 
@@ -67,15 +67,19 @@ async fn written_to(connection: OwnedFd) -> io::Result<OwnedFd> {
     connection.set_nonblocking(true)?;
     let connection = TcpStream::from_std(connection)?;
     connection.readable().await?;
-    Ok(connection.into_std()?.into())
+    // As QEMU has it from the kernel.
+    let connection = connection.into_std()?;
+    connection.set_nonblocking(false)?;
+    Ok(connection.into())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Write as _};
-    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
+    use barevirt_confinement::{Answer, Asked};
     use serde_json::json;
     use tokio::time::timeout;
 
@@ -93,27 +97,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_is_led_in_when_it_was_written_to_and_after_those_before_it() {
-        let directory = tempfile::tempdir().unwrap();
-        let socket = directory.path().join("memory.sock");
-        let listener = UnixListener::bind(&socket).unwrap();
-        listener.set_nonblocking(true).unwrap();
+    async fn a_connection_is_let_in_when_it_was_written_to_and_after_those_before_it() {
+        const LISTENS: u32 = 3;
+        let door = Offered::default();
+        door.open().unwrap();
+        assert!(matches!(door.answer(Asked::Listen(LISTENS)), Answer::InPlace(_)));
         let ((mut first, one), (mut second, two)) =
             (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
         second.write_all(b"2").unwrap();
-        let leads = take_in(&socket, [OwnedFd::from(one), OwnedFd::from(two)]);
-        let mut leads = std::pin::pin!(leads);
-        assert!(timeout(Duration::from_millis(50), &mut leads).await.is_err());
-        assert_eq!(listener.accept().map(drop).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let taken = take_in(&door, [OwnedFd::from(one), OwnedFd::from(two)]);
+        let mut taken = std::pin::pin!(taken);
+        assert!(timeout(Duration::from_millis(50), &mut taken).await.is_err());
+        assert!(matches!(door.answer(Asked::Accept(LISTENS)), Answer::Usual));
         first.write_all(b"1").unwrap();
-        leads.await.unwrap();
+        taken.await.unwrap();
         for expected in [b"1", b"2"] {
-            let (mut qemu, _) = listener.accept().unwrap();
-            qemu.set_nonblocking(false).unwrap();
+            let Answer::Returned(connection) = door.answer(Asked::Accept(LISTENS)) else { panic!("nothing") };
             let mut byte = [0];
-            qemu.read_exact(&mut byte).unwrap();
+            assert_eq!(nix::unistd::read(&connection, &mut byte), Ok(1));
             assert_eq!(&byte, expected);
         }
-        assert!(!socket.exists());
     }
 }

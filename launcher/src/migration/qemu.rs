@@ -59,8 +59,8 @@ pub enum NotBegun {
     /// A disk has no connection.
     #[error("disk {0} has no connection: virt-handler of one of the nodes may be of an older version")]
     NoConnection(String),
-    /// QEMU's socket for disks, for memory or for a new connection cannot be connected to.
-    #[error("cannot relay a connection to QEMU: {0}")]
+    /// A connection for a disk, for memory or a new one does not reach QEMU.
+    #[error("cannot lead a connection to QEMU: {0}")]
     Connect(io::Error),
     /// A disk is not copied.
     #[error("{0}")]
@@ -79,8 +79,8 @@ pub struct QemuAnswer {
     pub progress: Progress,
 }
 
-/// Makes QEMU receive a guest. If it comes over several connections, QEMU listens for them on the socket, and this takes until the
-/// source has written to each.
+/// Makes QEMU receive a guest. If it comes over several connections, QEMU listens, the connections are offered to it, and this takes
+/// until the source has written to each.
 ///
 /// # Errors
 /// If QEMU refuses, or the key cannot be written.
@@ -89,6 +89,7 @@ pub async fn receive(
     keys: &Path,
     disks: &LocalDisks,
     transport: Transport,
+    offered: Option<&Offered>,
     socket: &Path,
 ) -> Result<(), NotBegun> {
     let Transport { memory, channels, compression, key, disks: connections } = transport;
@@ -104,9 +105,13 @@ pub async fn receive(
         give(qmp, &memory).await?;
         return listen(qmp, uri()).await;
     }
-    listen(qmp, channels::uri(socket)).await?;
-    let all = [memory].into_iter().chain(channels);
-    channels::take_in(socket, all).await.map_err(NotBegun::Connect)
+    let door = offered.ok_or(NotBegun::NoChannels)?;
+    door.open().map_err(NotBegun::Connect)?;
+    let listens = listen(qmp, channels::uri(socket)).await;
+    // Its socket has another in its place, to which the file does not lead.
+    let _ = std::fs::remove_file(socket);
+    listens.inspect_err(|_| door.close())?;
+    channels::take_in(door, [memory].into_iter().chain(channels)).await.map_err(NotBegun::Connect)
 }
 
 async fn listen(qmp: &Qmp, uri: String) -> Result<(), NotBegun> {

@@ -148,10 +148,10 @@ impl Supervisor<'_> {
                 let Some(transport) = self.transport.take() else { return };
                 self.disks = self.copyable.incoming(&transport.disks);
                 let (keys, disks) = (self.keys.clone(), self.disks.clone());
-                let socket = self.copyable.memory_socket();
-                self.beside(
-                    async move { begun(qemu::receive(&qmp, &keys, &disks, transport, &socket).await) },
-                );
+                let (offered, socket) = (self.offered(), self.copyable.memory_socket());
+                self.beside(async move {
+                    begun(qemu::receive(&qmp, &keys, &disks, transport, offered.as_ref(), &socket).await)
+                });
             }
             Effect::Look => self.look_at_migration(),
             Effect::Switch => {
@@ -169,8 +169,8 @@ impl Supervisor<'_> {
             }
             Effect::CleanUp => {
                 let (keys, disks) = (self.keys.clone(), self.disks.clone());
+                self.withdraw();
                 if matches!(self.vm.moving, Moving::Goes(_)) {
-                    self.withdraw();
                     // A guest that stays has its cards again.
                     self.give_cards(qmp.clone());
                     self.beside(
@@ -220,6 +220,7 @@ impl Supervisor<'_> {
     fn withdraw(&self) {
         if let Some(offered) = self.offered() {
             offered.put([]);
+            offered.close();
         }
     }
 
