@@ -77,7 +77,7 @@ impl Rounds {
     pub const FULL: Self = Self {
         launches: 20,
         disks: 10,
-        migrations: 10,
+        migrations: 30,
         imports: 5,
         starts: 5,
         boots: 3,

@@ -39,7 +39,7 @@ const LONGER_MS: f64 = 50.0;
 
 /// One guest that moved.
 pub(super) struct Trip {
-    /// From the command until everything was sent.
+    /// From the first command to the source until everything was sent.
     pub(super) sent: Duration,
     /// From its last output on the source to its first on the target.
     pub(super) silent: Duration,

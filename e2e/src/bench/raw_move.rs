@@ -105,9 +105,10 @@ async fn go_by(source: &Raw, target: &Raw, way: Way, keys: Option<&Path>) -> Res
     let of_target = MigrateSetParameters { multifd_channels, ..MigrateSetParameters::default() };
     target.prepare(keys, QCryptoTLSCredsEndpoint::server, of_target, theirs).await?;
     target.execute(qmp::migrate_incoming { channels: None, exit_on_error: None, uri: uri.clone() }).await?;
-    source.prepare(keys, QCryptoTLSCredsEndpoint::client, parameters, ours).await?;
     let (source_before, target_before) = (source.used().await?, target.used().await?);
+    // An order to a launcher includes these commands.
     let begun = Instant::now();
+    source.prepare(keys, QCryptoTLSCredsEndpoint::client, parameters, ours).await?;
     source.execute(qmp::migrate { channels: None, detach: None, resume: None, uri }).await?;
     let sent = async {
         source.migration(MigrationStatus::pre_switchover).await?;
