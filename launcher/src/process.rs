@@ -41,6 +41,14 @@ pub enum SpawnError {
         /// The error of the system.
         source: io::Error,
     },
+    /// Its calls for sockets would have no answer.
+    #[error("cannot answer the calls of {program} for sockets")]
+    Calls {
+        /// The program.
+        program: String,
+        /// The error of the system.
+        source: io::Error,
+    },
 }
 
 /// A program to execute. Owns the child's ends of all connections: they are closed here when it runs.
@@ -93,14 +101,17 @@ impl Process {
             descriptors.into_iter().map(|(child_fd, parent_fd)| FdMapping { parent_fd, child_fd }).collect();
         qemu.fd_mappings(mappings).map_err(|_| SpawnError::Descriptors { program: name.clone() })?;
         system::die_with_this_process(&mut qemu);
-        let mut child = qemu.spawn().map_err(|source| SpawnError::Execute { program: name, source })?;
+        let executed = qemu.spawn();
+        let mut child = executed.map_err(|source| SpawnError::Execute { program: name.clone(), source })?;
+        let offered = expected.map(offer).transpose();
+        let offered = offered.map_err(|source| SpawnError::Calls { program: name, source })?;
         let pid = child.id().unwrap_or_default();
         reaper::ours(pid);
         let tail = Tail::default();
         if let Some(stderr) = child.stderr.take() {
             tokio::spawn(stderr::drain(stderr, tail.clone(), speaker));
         }
-        Ok(Self { child, pid, tail, offered: expected.and_then(offer) })
+        Ok(Self { child, pid, tail, offered })
     }
 
     /// Where connections can be offered to it; `None` if it connects by itself, or to nothing.
@@ -145,12 +156,6 @@ impl Process {
 }
 
 /// Where connections are offered to a child that has started.
-fn offer(expected: Expected) -> Option<Offered> {
-    match Offered::answering(expected.arrived()?) {
-        Ok(offered) => Some(offered),
-        Err(error) => {
-            tracing::warn!(%error, "QEMU's calls for sockets cannot be answered");
-            None
-        }
-    }
+fn offer(expected: Expected) -> io::Result<Offered> {
+    Offered::answering(expected.arrived().ok_or(io::ErrorKind::NotConnected)?)
 }

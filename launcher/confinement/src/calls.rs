@@ -19,7 +19,7 @@ pub enum Calls {
     /// gives up is not available to its children.
     #[default]
     Usual,
-    /// The same, but no socket can be connected, and none of a network be made: for a process that gets all its connections.
+    /// The same, but no socket can be connected, and only unix sockets be made: for a process that gets all its connections.
     Connected,
     /// As [`Connected`](Self::Connected), but the parent answers each attempt to connect, with a connection or a refusal, and may
     /// have a hand in what the process listens on and accepts ([`SocketCalls`](crate::SocketCalls)).
@@ -178,7 +178,7 @@ pub(crate) fn filters(calls: Calls) -> Result<Vec<BpfProgram>, BackendError> {
         refused.extend(all(&[libc::SYS_connect]));
     }
     if matches!(calls, Calls::Connected | Calls::Answered) {
-        refused.insert(libc::SYS_socket, vec![of_a_network()?]);
+        refused.insert(libc::SYS_socket, not_local(calls)?);
     }
     let mut filters = vec![
         filter(refused, SeccompAction::Allow, refuse)?,
@@ -217,15 +217,24 @@ fn all(calls: &[libc::c_long]) -> Rules {
     calls.iter().map(|call| (*call, Vec::new())).collect()
 }
 
-/// A rule for sockets of a network. TCP also connects by sending (`MSG_FASTOPEN`), which neither a filter of `connect` nor Landlock
-/// sees, and UDP needs no connection.
+/// Rules for all sockets but unix sockets. TCP also connects by sending (`MSG_FASTOPEN`), which neither a filter of `connect` nor
+/// Landlock sees, and UDP needs no connection. QEMU may listen for the kernel's events of devices: libusb does not begin without.
 ///
 /// A rule about the flags of `sendmsg` would do for TCP. But a call whose arguments a filter reads runs through all filters each time,
-/// and QEMU sends its memory in 65,000 such calls a gibibyte: a migration took four hundredths longer.
-fn of_a_network() -> Result<SeccompRule, BackendError> {
-    let local = u64::from(libc::AF_UNIX.unsigned_abs());
-    let other = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, local)?;
-    SeccompRule::new(vec![other])
+/// and QEMU sends its memory in 65,000 such calls a gibibyte: a migration took three hundredths longer.
+fn not_local(calls: Calls) -> Result<Vec<SeccompRule>, BackendError> {
+    let argument = |index, operator, value: libc::c_int| {
+        SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value.unsigned_abs().into())
+    };
+    let (family, protocol) = (0, 2);
+    let not_unix = argument(family, SeccompCmpOp::Ne, libc::AF_UNIX)?;
+    if calls != Calls::Answered {
+        return Ok(vec![SeccompRule::new(vec![not_unix])?]);
+    }
+    let not_netlink = argument(family, SeccompCmpOp::Ne, libc::AF_NETLINK)?;
+    let netlink = argument(family, SeccompCmpOp::Eq, libc::AF_NETLINK)?;
+    let no_events = argument(protocol, SeccompCmpOp::Ne, libc::NETLINK_KOBJECT_UEVENT)?;
+    Ok(vec![SeccompRule::new(vec![not_unix, not_netlink])?, SeccompRule::new(vec![netlink, no_events])?])
 }
 
 fn filter(listed: Rules, others: SeccompAction, these: SeccompAction) -> Result<BpfProgram, BackendError> {

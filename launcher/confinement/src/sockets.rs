@@ -111,7 +111,7 @@ pub struct SocketCalls(OwnedFd);
 
 impl SocketCalls {
     /// Waits for the next call and answers it. Returns whether there may be more: not once the process and all its children have
-    /// ended.
+    /// ended. A signal at the wrong moment would spoil an answer: the calling thread should block all signals.
     ///
     /// # Errors
     /// If the kernel gives no more calls.

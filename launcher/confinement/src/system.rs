@@ -214,8 +214,8 @@ fn send_answer(listener: &OwnedFd, mut answer: libc::seccomp_notif_resp) -> io::
             unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) };
         match Errno::result(sent) {
             Err(Errno::EINTR) => {}
-            // The caller has ended.
-            Ok(_) | Err(Errno::ENOENT) => return Ok(()),
+            // The caller has ended, or has had its answer.
+            Ok(_) | Err(Errno::ENOENT | Errno::EINPROGRESS) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
     }

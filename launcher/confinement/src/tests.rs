@@ -9,7 +9,7 @@ use super::*;
 use nix::errno::Errno;
 use nix::sched::CloneFlags;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, accept4, send, socket};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, accept4, send, socket};
 use nix::unistd::Pid;
 
 /// The result of `work` in a thread that has entered the domain; all other threads are unaffected.
@@ -122,7 +122,7 @@ fn a_connected_process_cannot_open_other_connections() {
 }
 
 #[test]
-fn no_socket_of_a_network_is_made() {
+fn only_unix_sockets_are_made_and_qemu_hears_of_devices() {
     for calls in [Calls::Connected, Calls::Answered] {
         within(Plan { files: None, calls }, move || {
             for family in
@@ -136,6 +136,12 @@ fn no_socket_of_a_network_is_made() {
             ours.write_all(b"hello").unwrap();
             theirs.read_exact(&mut [0; 5]).unwrap();
             socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None).unwrap();
+            let netlink = |protocol| {
+                socket(AddressFamily::Netlink, SockType::Raw, SockFlag::empty(), protocol).map(drop)
+            };
+            assert_eq!(netlink(SockProtocol::NetlinkRoute), Err(Errno::EPERM));
+            let events = netlink(SockProtocol::NetlinkKObjectUEvent);
+            assert_eq!(events.is_ok(), calls == Calls::Answered);
         });
     }
 }

@@ -1,5 +1,5 @@
-//! Connects a connection from another node to a socket of QEMU. QEMU accepts clients of its disks only on a listening socket, and it
-//! listens on no network address. The kernel copies the bytes, which both QEMUs encrypt; each direction has a thread.
+//! Connects a connection from another node to a socket of QEMU. QEMU accepts clients of its disks, and a new
+//! connection in post-copy, only on a listening socket, and it listens on no network address. The kernel copies the bytes, which both QEMUs encrypt; each direction has a thread.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use barevirt_confinement::{Answer, Asked, SocketCalls};
+use nix::sys::signal::SigSet;
 use nix::sys::socket::{MsgFlags, recv};
 
 /// Stack of the thread that answers.
@@ -94,6 +95,8 @@ impl Offered {
         let offered = Self::default();
         let own = offered.clone();
         let answer = move || {
+            // They are for other threads; one of them would spoil an answer.
+            let _ = SigSet::all().thread_block();
             loop {
                 match calls.answer(|asked| own.answer(asked)) {
                     Ok(true) => {}
@@ -111,8 +114,9 @@ impl Offered {
 }
 
 impl Door {
+    /// The same call may come again: a signal ended it before it had the answer.
     fn listened_on(&mut self, socket: u32) -> Answer {
-        if self.socket.is_some() {
+        if self.socket.is_some_and(|first| first != socket) {
             return Answer::Usual;
         }
         let Ok(inside) = self.inside.try_clone() else { return Answer::Usual };
@@ -147,6 +151,7 @@ mod tests {
         let Answer::InPlace(inside) = offered.answer(Asked::Listen(8)) else { panic!("not a door") };
         let mut inside = UnixStream::from(inside);
         inside.set_nonblocking(true).unwrap();
+        assert!(matches!(offered.answer(Asked::Listen(8)), Answer::InPlace(_)), "the same call again");
         assert!(matches!(offered.answer(Asked::Listen(9)), Answer::Usual), "there is one door");
         let pairs = [(); 2].map(|()| UnixStream::pair().unwrap());
         let [first, second] = pairs.map(|(far, near)| {

@@ -31,7 +31,7 @@ impl Supervisor<'_> {
             None => (String::new(), String::new()),
         };
         let ready = self.events.is_some() && self.vm.end().is_none();
-        // QEMU connects by itself for more than one connection, so these have to be offered to it.
+        // For more than one connection QEMU connects or listens by itself, so these have to be offered to it.
         let offered = self.process.as_ref().and_then(Process::offered);
         let memory_channels = if offered.is_some() { MOST_MEMORY_CHANNELS } else { 0 };
         let paused = Paused::of(&self.vm.phase);

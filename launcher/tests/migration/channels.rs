@@ -96,7 +96,7 @@ fn a_guest_moves_over_several_connections_and_nothing_of_them_is_left() {
         arrives(&mut source, &mut target).await;
         assert!(target.count().await > 5, "the guest has started again");
         assert!(over_channels(&mut source).await > 0);
-        support::eventually("both relays end", SOON, || kept.iter().all(has_ended)).await;
+        support::eventually("QEMU closes both", SOON, || kept.iter().all(has_ended)).await;
         assert!(!target._keys.path().join("memory.sock").exists());
         source.order(MigrationOrder::Result(Location::Target)).await.unwrap();
         assert_eq!(source.end().await.reason, "Migrated");
