@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::sys::prctl::set_no_new_privs;
 use seccompiler::BpfProgram;
 
-use crate::system::{self, Given, Listening};
+use crate::system::{self, Call, Given, Listening};
 use crate::{ConfinementError, apply, calls};
 
 /// Stack of the thread that tries what the kernel can do.
@@ -92,6 +92,18 @@ pub enum Asked {
     Accept(u32),
 }
 
+impl Asked {
+    /// `None` if the filter does not ask for this call.
+    const fn of(call: &Call) -> Option<Self> {
+        match call.number {
+            libc::SYS_connect => Some(Self::Connect),
+            libc::SYS_listen => Some(Self::Listen(call.socket)),
+            libc::SYS_accept | libc::SYS_accept4 => Some(Self::Accept(call.socket)),
+            _ => None,
+        }
+    }
+}
+
 /// What a call is answered with.
 #[derive(Debug)]
 pub enum Answer {
@@ -121,7 +133,7 @@ impl SocketCalls {
         }
         // The caller may have ended.
         let Some(call) = system::take(&self.0)? else { return Ok(true) };
-        let answer = call.asked().map_or(Answer::Refused, answer);
+        let answer = Asked::of(&call).map_or(Answer::Refused, answer);
         let given = match answer {
             Answer::Refused => Err(Errno::EPERM),
             Answer::Usual => {

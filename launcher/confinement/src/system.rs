@@ -11,8 +11,6 @@ use nix::errno::Errno;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use seccompiler::sock_filter;
 
-use crate::sockets::Asked;
-
 /// Confines this thread to the rules. Neither allocates nor locks.
 pub(crate) fn restrict_self(ruleset: &OwnedFd) -> io::Result<()> {
     const NO_FLAGS: libc::c_uint = 0;
@@ -115,21 +113,9 @@ pub(crate) fn wait(listener: &OwnedFd) -> io::Result<bool> {
 pub(crate) struct Call {
     id: u64,
     /// The number of the system call.
-    number: libc::c_long,
+    pub(crate) number: libc::c_long,
     /// The caller's number of its socket.
-    socket: u32,
-}
-
-impl Call {
-    /// `None` if the filter does not ask for this call.
-    pub(crate) const fn asked(&self) -> Option<Asked> {
-        match self.number {
-            libc::SYS_connect => Some(Asked::Connect),
-            libc::SYS_listen => Some(Asked::Listen(self.socket)),
-            libc::SYS_accept | libc::SYS_accept4 => Some(Asked::Accept(self.socket)),
-            _ => None,
-        }
-    }
+    pub(crate) socket: u32,
 }
 
 /// The call that [`wait`] has seen; `None` if its caller has ended since.
