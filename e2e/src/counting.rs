@@ -57,7 +57,7 @@ impl Counting {
         let (then, _) = self.last()?;
         thread::sleep(Duration::from_secs(5));
         let (now, _) = self.last()?;
-        ensure!(now == then, "the guest counted on by {}", now - then);
+        ensure!(now == then, "the guest counted on from {then} to {now}");
         Ok(())
     }
 

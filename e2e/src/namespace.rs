@@ -330,12 +330,15 @@ impl Namespace {
         })
     }
 
-    /// The launcher pod of a VMI that has not ended.
+    /// The launcher pod of a VMI that has not ended: that of its node, once it has one, since the pod that a guest has left takes a
+    /// moment to end.
     pub fn launcher(&self, vmi: &str) -> Result<Value> {
-        let uid = self.need("vmi", vmi)?["metadata"]["uid"].clone();
+        let object = self.need("vmi", vmi)?;
+        let (uid, node) = (&object["metadata"]["uid"], &object["status"]["nodeName"]);
         let pods = self.list("pod")?;
         let of_vmi = |pod: &&Value| {
-            pod["metadata"]["labels"]["kubevirt.io/created-by"] == uid
+            pod["metadata"]["labels"]["kubevirt.io/created-by"] == *uid
+                && (node.is_null() || pod["spec"]["nodeName"] == *node)
                 && !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
         };
         pods.iter().find(of_vmi).cloned().with_context(|| format!("VMI {vmi} has no launcher pod"))
