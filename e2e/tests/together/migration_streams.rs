@@ -100,11 +100,11 @@ fn answers_again(mut shell: Console, there: &str) -> Result<()> {
     shell.expect(&format!("vm has moved to node {there}, and its monitor is connected again."), SOON)?;
     shell.send("query-status\r")?;
     shell.expect("\"status\": \"running\"", SOON)?;
+    // What is typed before the prompt is there is lost.
     shell.expect("vm> ", SOON)?;
     // QEMU's own default is 2: the guest came over as many further connections as handlers make.
     shell.send("query-migrate-parameters\r")?;
     shell.expect("\"multifd-channels\": 4", SOON)?;
-    // What is typed before the prompt is there is lost.
     shell.expect("vm> ", SOON)?;
     shell.send("\u{4}")?;
     ensure!(shell.wait(SOON)? == 0, "the shell ends well");

@@ -150,13 +150,19 @@ pub(crate) fn give(listener: &OwnedFd, call: &Call, descriptor: &OwnedFd, given:
         Given::InPlace => (libc::SECCOMP_ADDFD_FLAG_SETFD, call.socket),
         Given::Returned => (libc::SECCOMP_ADDFD_FLAG_SEND, 0),
     };
-    add(listener, call.id, descriptor, u32::try_from(flags).unwrap_or_default(), newfd)
+    add(listener, call.id, descriptor, flags, newfd)
 }
 
-fn add(listener: &OwnedFd, id: u64, descriptor: &OwnedFd, flags: u32, newfd: u32) -> Result<(), Errno> {
+fn add(
+    listener: &OwnedFd,
+    id: u64,
+    descriptor: &OwnedFd,
+    flags: libc::c_ulong,
+    newfd: u32,
+) -> Result<(), Errno> {
     let mut added = libc::seccomp_notif_addfd {
         id,
-        flags,
+        flags: u32::try_from(flags).map_err(|_| Errno::EINVAL)?,
         srcfd: descriptor.as_raw_fd().cast_unsigned(),
         newfd,
         newfd_flags: libc::O_CLOEXEC.cast_unsigned(),
@@ -178,7 +184,7 @@ fn add(listener: &OwnedFd, id: u64, descriptor: &OwnedFd, flags: u32, newfd: u32
 pub(crate) fn can_give(listener: &OwnedFd) -> bool {
     const NOBODY: u64 = 0;
     let both = libc::SECCOMP_ADDFD_FLAG_SETFD | libc::SECCOMP_ADDFD_FLAG_SEND;
-    add(listener, NOBODY, listener, u32::try_from(both).unwrap_or_default(), 0) == Err(Errno::ENOENT)
+    add(listener, NOBODY, listener, both, 0) == Err(Errno::ENOENT)
 }
 
 /// Lets the call return: with the error, or as if it had been made.
@@ -189,7 +195,7 @@ pub(crate) fn answer(listener: &OwnedFd, call: &Call, error: Option<Errno>) -> i
 
 /// Leaves the call to the kernel.
 pub(crate) fn leave(listener: &OwnedFd, call: &Call) -> io::Result<()> {
-    let flags = u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap_or_default();
+    let flags = u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).map_err(|_| Errno::EINVAL)?;
     send_answer(listener, libc::seccomp_notif_resp { id: call.id, val: 0, error: 0, flags })
 }
 
