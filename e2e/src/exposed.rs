@@ -4,14 +4,13 @@
 use crate::command::cluster_script;
 use crate::forward::Forward;
 use crate::namespace::Namespace;
-use crate::pods;
+use crate::pods::{self, ECHO};
 use crate::ssh::Key;
 use crate::wait::{self, BOOT, SOON};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-/// Where the guests answer datagrams, and where the services for them do.
-const ECHO: u16 = 7000;
+/// Where services for datagrams take them.
 const ECHO_SERVICE: u16 = 7007;
 
 /// What the guest needs for `scp -O`: as much of this protocol as one file in either direction takes.
@@ -139,7 +138,6 @@ impl Exposed<'_> {
 
     fn answers_datagrams_at_its_pods_addresses_and_a_services(&self) -> Result<()> {
         let guest = self.guest;
-        let inside = self.client.inside()?;
         self.in_guest(&format!("setsid udp {ECHO} </dev/null >/dev/null 2>&1 &"))?;
         let (port, target) = (format!("--port={ECHO_SERVICE}"), format!("--target-port={ECHO}"));
         let udp = ["--protocol=UDP", &port, &target, "--ip-family-policy=RequireDualStack"];
@@ -149,8 +147,7 @@ impl Exposed<'_> {
         let all = own.iter().map(|address| (address, ECHO));
         for (address, port) in all.chain(service.iter().map(|address| (address, ECHO_SERVICE))) {
             let text = "7".repeat(pods::largest_payload(address));
-            let what = format!("a datagram to come back from {guest} at {address}");
-            wait::until_true(&what, SOON, || Ok(inside.datagram(address, port, &text)? == text))?;
+            self.client.wait_datagram(address, port, &text)?;
         }
         Ok(())
     }

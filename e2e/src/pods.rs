@@ -5,12 +5,15 @@ use crate::container::Container;
 use crate::namespace::Namespace;
 use crate::node::Node;
 use crate::wait::{self, SOON};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Image with busybox that every node of the test cluster has.
+/// Image with busybox and `udp` (`images/guest-tiny/udp.c`) that every node of the test cluster has.
 const BUSYBOX: &str = "localhost/barevirt-cluster/busybox:devel";
+
+/// Where pods and guests of tests answer datagrams, each with itself.
+pub const ECHO: u16 = 7000;
 
 /// How many seconds one command in a client asks a web server.
 const ASKING: u32 = 10;
@@ -74,11 +77,28 @@ fn start<'a>(namespace: &'a Namespace, name: &'a str, pod: &Value) -> Result<Cli
     Ok(Client { namespace, name })
 }
 
-/// A pod that answers on TCP port 8080 with one line, and a Service of the same name on port 80 in front of it.
+/// A pod that answers on TCP port 8080 with one line, with a Service of the same name on port 80 in front of it, and answers datagrams
+/// at [`ECHO`].
 pub fn server(namespace: &Namespace, name: &str, line: &str) -> Result<()> {
-    let script =
-        format!("mkdir /tmp/www; echo '{line}' >/tmp/www/index.html; exec httpd -f -p 8080 -h /tmp/www");
-    namespace.apply(&pod(name, &["sh", "-c", &script]))?;
+    serve(namespace, name, &serving(name, line))
+}
+
+/// The same on that node.
+pub fn server_on(namespace: &Namespace, name: &str, line: &str, node: &str) -> Result<()> {
+    let mut pod = serving(name, line);
+    pod["spec"]["nodeName"] = json!(node);
+    serve(namespace, name, &pod)
+}
+
+fn serving(name: &str, line: &str) -> Value {
+    let script = format!(
+        "mkdir /tmp/www; echo '{line}' >/tmp/www/index.html; udp {ECHO} & exec httpd -f -p 8080 -h /tmp/www"
+    );
+    pod(name, &["sh", "-c", &script])
+}
+
+fn serve(namespace: &Namespace, name: &str, pod: &Value) -> Result<()> {
+    namespace.apply(pod)?;
     namespace.apply(&json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": { "name": name },
@@ -151,6 +171,21 @@ impl Client<'_> {
         Ok(self.sh(&format!("timeout 5 wget -qO- {url}"))?.stdout)
     }
 
+    /// Waits until that text comes back from there as a datagram.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub fn wait_datagram(&self, address: &str, port: u16, text: &str) -> Result<()> {
+        wait::until_true(&format!("a datagram to come back from {address} port {port}"), SOON, || {
+            let asked = self.sh(&format!("udp {address} {port} {text}"))?;
+            ensure!(
+                asked.code != 127,
+                "the nodes have an older image of busybox: make cluster-down cluster-up"
+            );
+            Ok(asked.code == 0)
+        })
+    }
+
     /// Its addresses, the one of IPv4 first.
     ///
     /// # Errors
@@ -171,7 +206,7 @@ impl Client<'_> {
     }
 }
 
-/// The network of a pod, for what the pod's busybox cannot do and a program of the node can.
+/// The network of a pod, for what the pod may not do and a program of the node may.
 pub struct Inside {
     node: Node,
     sandbox: u32,
@@ -185,18 +220,6 @@ impl Inside {
     pub fn knows(&self, address: &str, mac: &str) -> Result<()> {
         let neighbour = format!("ip neigh replace {address} lladdr {mac} dev net1 nud permanent");
         self.node.sh(&format!("nsenter -t {} -n {neighbour}", self.sandbox)).map(drop)
-    }
-
-    /// Sends a datagram, and returns what comes back within a second.
-    ///
-    /// # Errors
-    /// When the node does not answer.
-    pub fn datagram(&self, address: &str, port: u16, text: &str) -> Result<String> {
-        let family = if address.contains(':') { "UDP6" } else { "UDP4" };
-        let peer = format!("{family}:{}:{port}", host(address));
-        // Where nothing listens, the program fails.
-        let send = format!("nsenter -t {} -n socat -t 1 - {peer} 2>/dev/null || true", self.sandbox);
-        self.node.sh(&format!("printf %s {text} | {send}"))
     }
 }
 

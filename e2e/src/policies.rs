@@ -1,14 +1,18 @@
 //! NetworkPolicies for both directions, and what has to be reached under them, and what not. They hold for guests that are
 //! labelled `policy: "yes"`. The policy engine is the test bed's (`cluster-up/addons.sh policy`).
 
+use crate::command::objects;
 use crate::console::Console;
 use crate::namespace::Namespace;
-use crate::pods;
+use crate::pods::{self, ECHO};
 use crate::wait::{self, BOOT, SOON};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-/// A guest with a web server at port 80 and SSH at port 22.
+/// How often in a row there has to be no answer: one packet may be lost on a busy machine.
+const SILENT: u32 = 3;
+
+/// A guest with a web server at port 80 and SSH at port 22, that [answers datagrams](crate::questions::answer_datagrams).
 pub struct Guarded<'g> {
     /// Its pod.
     pub pod: &'g Value,
@@ -18,23 +22,53 @@ pub struct Guarded<'g> {
     pub answer: &'g str,
 }
 
-/// URLs of a pod's web server, one for each of its addresses.
-fn urls(pod: &Value, port: u16, path: &str) -> Result<Vec<String>> {
-    let addresses = pods::both_addresses(pod)?;
-    Ok(addresses.iter().map(|address| format!("http://{}:{port}/{path}", pods::host(address))).collect())
+impl Guarded<'_> {
+    /// Waits until that client reaches it by connections and datagrams, or by neither.
+    fn wait_reached(&self, client: &pods::Client<'_>, is_reached: bool) -> Result<()> {
+        let questions = questions(&pods::both_addresses(self.pod)?, "80/hostname", self.answer);
+        wait_answers(&questions, is_reached, |question| Ok(client.sh(question)?.code == 0))
+    }
+
+    /// Waits until its SSH server answers that client, or does not.
+    fn wait_ssh(&self, client: &pods::Client<'_>, is_reached: bool) -> Result<()> {
+        let ask =
+            |address: &String| format!("[ \"$(timeout 5 nc {address} 22 </dev/null | head -c 4)\" = SSH- ]");
+        let questions = pods::both_addresses(self.pod)?.each_ref().map(ask);
+        wait_answers(&questions, is_reached, |question| Ok(client.sh(question)?.code == 0))
+    }
 }
 
-/// Waits until a guest gets that answer; an empty text means that it gets none.
-fn reaches(console: &mut Console, urls: &[String], answer: &str) -> Result<()> {
-    for url in urls {
-        let is_it = format!("[ \"$(timeout 5 wget -qO- {url} 2>/dev/null)\" = \"{answer}\" ]");
-        let what = format!("{answer:?} from {url} in the guest");
-        wait::until_true(&what, BOOT, || Ok(console.run(&is_it, SOON)?.1 == 0))?;
+/// Commands that succeed if the servers at those addresses answer: one with that text, at the port and path, and one with a datagram.
+fn questions(addresses: &[String; 2], port_and_path: &str, answer: &str) -> Vec<String> {
+    let ask = |address: &String| {
+        let url = format!("http://{}:{port_and_path}", pods::host(address));
+        [
+            format!("[ \"$(timeout 5 wget -qO- {url} 2>/dev/null)\" = \"{answer}\" ]"),
+            format!("udp {address} {ECHO} question"),
+        ]
+    };
+    addresses.iter().flat_map(ask).collect()
+}
+
+/// Waits until each question is answered, or until it is not several times in a row.
+fn wait_answers(
+    questions: &[String],
+    is_answered: bool,
+    mut ask: impl FnMut(&str) -> Result<bool>,
+) -> Result<()> {
+    for question in questions {
+        let what = format!("{question} to {}", if is_answered { "succeed" } else { "fail" });
+        let mut silent = 0;
+        wait::until_true(&what, BOOT, || {
+            let answered = ask(question)?;
+            silent = if answered { 0 } else { silent + 1 };
+            Ok(if is_answered { answered } else { silent >= SILENT })
+        })?;
     }
     Ok(())
 }
 
-/// A guest may be reached at port 80 by `friend` alone, and may itself reach `open` alone.
+/// A guest may be reached at port 80, and by datagrams, by `friend` alone, and may itself reach `open` alone.
 fn policy() -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": { "name": "guests" },
@@ -43,7 +77,7 @@ fn policy() -> Value {
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{
                 "from": [{ "podSelector": { "matchLabels": { "app": "friend" } } }],
-                "ports": [{ "port": 80 }],
+                "ports": [{ "port": 80 }, { "port": ECHO, "protocol": "UDP" }],
             }],
             "egress": [{ "to": [{ "podSelector": { "matchLabels": { "app": "open" } } }] }],
         },
@@ -58,29 +92,47 @@ pub fn nothing() -> Value {
     })
 }
 
-/// The pods beside the guests, and the URLs of the servers among them.
+/// A server among the pods beside the guests.
+struct Server {
+    /// What a guest asks it.
+    questions: Vec<String>,
+}
+
+impl Server {
+    fn start(namespace: &Namespace, name: &str, node: &str) -> Result<Self> {
+        pods::server_on(namespace, name, name, node)?;
+        let addresses = pods::both_addresses(&namespace.need("pod", name)?)?;
+        Ok(Self { questions: questions(&addresses, "8080/", name) })
+    }
+
+    /// Waits until a guest reaches it by connections and datagrams, or by neither.
+    fn wait(&self, console: &mut Console, is_reached: bool) -> Result<()> {
+        wait_answers(&self.questions, is_reached, |question| Ok(console.run(question, SOON)?.1 == 0))
+    }
+}
+
+/// The pods beside the guests. The clients are on different nodes, and so are the servers: each guest has one of either on its own node.
 pub struct Others<'a> {
     friend: pods::Client<'a>,
     stranger: pods::Client<'a>,
-    open: Vec<String>,
-    closed: Vec<String>,
+    open: Server,
+    closed: Server,
 }
 
 impl<'a> Others<'a> {
     /// Starts them.
     ///
     /// # Errors
-    /// When one does not run.
+    /// When one does not run, or the cluster has no policy engine.
     pub fn start(namespace: &'a Namespace) -> Result<Self> {
-        for name in ["open", "closed"] {
-            pods::server(namespace, name, name)?;
-        }
-        let serves = |name: &str| urls(&namespace.need("pod", name)?, 8080, "");
+        let engines = objects(&["daemonset", "-n", "test-bed"])?;
+        let there = engines.iter().any(|engine| engine["metadata"]["name"] == "policy");
+        ensure!(there, "there is no policy engine: make cluster-addons ADDONS=policy");
         Ok(Self {
-            friend: pods::client(namespace, "friend")?,
-            stranger: pods::client(namespace, "stranger")?,
-            open: serves("open")?,
-            closed: serves("closed")?,
+            friend: pods::client_on(namespace, "friend", "node01")?,
+            stranger: pods::client_on(namespace, "stranger", "node02")?,
+            open: Server::start(namespace, "open", "node02")?,
+            closed: Server::start(namespace, "closed", "node01")?,
         })
     }
 
@@ -89,34 +141,29 @@ impl<'a> Others<'a> {
     /// # Errors
     /// When it is not so in time.
     pub fn wait_all(&self, guest: &mut Guarded<'_>, is_reached: bool) -> Result<()> {
-        let [answer, open, closed] = if is_reached { [guest.answer, "open", "closed"] } else { [""; 3] };
-        for url in urls(guest.pod, 80, "hostname")? {
-            self.friend.wait_answer(&url, Some(answer), BOOT)?;
-            self.stranger.wait_answer(&url, Some(answer), BOOT)?;
+        for client in [&self.stranger, &self.friend] {
+            guest.wait_reached(client, is_reached)?;
         }
-        reaches(guest.console, &self.open, open)?;
-        reaches(guest.console, &self.closed, closed)
+        self.open.wait(guest.console, is_reached)?;
+        self.closed.wait(guest.console, is_reached)
     }
 
-    /// Checks that a policy holds for the guest: it may be reached at port 80 by `friend` alone, and may itself reach `open`
-    /// alone. Removes the policy.
+    /// Checks that a policy holds for the guest: it may be reached at port 80, and by datagrams, by `friend` alone, and may itself
+    /// reach `open` alone. Removes the policy.
     ///
     /// # Errors
     /// When it does not hold.
     pub fn policy_holds(&self, namespace: &Namespace, guest: &mut Guarded<'_>) -> Result<()> {
         // Without a policy everybody is reached, so what is not reached afterwards is due to the policy.
         self.wait_all(guest, true)?;
+        guest.wait_ssh(&self.friend, true)?;
         namespace.apply(&policy())?;
-        for url in urls(guest.pod, 80, "hostname")? {
-            self.stranger.wait_answer(&url, Some(""), BOOT)?;
-            self.friend.wait_answer(&url, Some(guest.answer), BOOT)?;
-        }
+        guest.wait_reached(&self.stranger, false)?;
+        guest.wait_reached(&self.friend, true)?;
         // The policy names no other port.
-        let address = guest.pod["status"]["podIP"].as_str().unwrap_or_default();
-        let ssh = self.friend.sh(&format!("timeout 5 nc {address} 22 </dev/null"))?.stdout;
-        ensure!(ssh.is_empty(), "{address} answers at port 22: {ssh}");
-        reaches(guest.console, &self.closed, "")?;
-        reaches(guest.console, &self.open, "open")?;
+        guest.wait_ssh(&self.friend, false)?;
+        self.closed.wait(guest.console, false)?;
+        self.open.wait(guest.console, true)?;
         namespace.delete("networkpolicy", "guests")?;
         self.wait_all(guest, true)
     }

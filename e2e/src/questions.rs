@@ -1,12 +1,17 @@
 //! What guests ask each other: by connections, datagrams, and pings as large as the MTU, in both IP families.
 
 use crate::console::Console;
-use crate::pods;
+use crate::pods::{self, ECHO};
 use crate::wait::SOON;
 use anyhow::{Result, ensure};
 
-/// Where the guests answer datagrams.
-pub const ECHO: u16 = 7000;
+/// Has the guest at that console, which is logged in, answer datagrams at [`ECHO`].
+///
+/// # Errors
+/// When the console does not take the command.
+pub fn answer_datagrams(console: &mut Console) -> Result<()> {
+    console.ok(&format!("{{ udp {ECHO} & }}"), SOON).map(drop)
+}
 
 /// A guest that answers.
 #[derive(Clone, Debug)]
@@ -26,7 +31,7 @@ impl Answering {
     /// When the console does.
     pub fn begin(console: &mut Console, name: &str, addresses: [String; 2]) -> Result<Self> {
         let boot = console.ok("cat /www/boot-id", SOON)?.trim().to_owned();
-        console.ok(&format!("{{ udp {ECHO} & }}"), SOON)?;
+        answer_datagrams(console)?;
         Ok(Self { name: name.to_owned(), addresses, boot })
     }
 

@@ -2,7 +2,8 @@
 //! connections, datagrams, and packets as large as the MTU.
 
 use anyhow::{Context, Result};
-use barevirt_e2e::questions::{self, Answering, ECHO};
+use barevirt_e2e::pods::ECHO;
+use barevirt_e2e::questions::{self, Answering};
 use barevirt_e2e::wait::{BOOT, RUNNING};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
 use serde_json::{Value, json};

@@ -3,7 +3,9 @@
 //! The policy engine is the test bed's (`cluster-up/addons.sh policy`).
 
 use anyhow::{Context, Result};
+use barevirt_e2e::pods::ECHO;
 use barevirt_e2e::policies::{Guarded, Others, nothing};
+use barevirt_e2e::questions::answer_datagrams;
 use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::json;
@@ -25,7 +27,7 @@ fn start(namespace: &Namespace) -> Result<()> {
     for (name, binding, node) in GUESTS {
         let mut manifest = guest::machine(name, "Always");
         let spec = guest::spec_of(&mut manifest);
-        let ports = json!([{ "port": 80 }, { "port": 22 }]);
+        let ports = json!([{ "port": 80 }, { "port": 22 }, { "port": ECHO, "protocol": "UDP" }]);
         spec["domain"]["devices"]["interfaces"] = json!([{ "name": "default", binding: {}, "ports": ports }]);
         guest::prefer(&mut manifest, node);
         manifest["spec"]["template"]["metadata"]["labels"]["policy"] = json!("yes");
@@ -58,6 +60,7 @@ fn policies_for_both_directions_hold_for_guests_of_every_binding() {
             namespace.wait_phase(name, "Running", RUNNING)?;
             let mut console = Console::open(namespace, name)?;
             console.login(BOOT)?;
+            answer_datagrams(&mut console)?;
             let pod = namespace.launcher(name)?;
             let mut guest = Guarded { pod: &pod, console: &mut console, answer: ANSWER };
             others.policy_holds(namespace, &mut guest)?;
