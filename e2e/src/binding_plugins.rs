@@ -36,7 +36,7 @@ pub fn begin() -> Result<Changed> {
     let changed = Changed::begin(&json!({"configuration": {"network": {"binding": {
         MANAGED: {"domainAttachmentType": "managedTap", "migration": {"method": "link-refresh"},
             "computeResourceOverhead": {"requests": {"memory": "7Mi"}}},
-        MACVTAP: {"domainAttachmentType": "tap"},
+        MACVTAP: {"domainAttachmentType": "tap", "migration": {"method": "link-refresh"}},
     }}}}))?;
     wait_in_force(components.keys())?;
     Ok(changed)
@@ -75,8 +75,22 @@ const MAKE_MACVTAP: &str = r#"
 /// # Errors
 /// When there is no pod in time, or no such link.
 pub fn make_macvtap(namespace: &Namespace, guest: &str, link: &str) -> Result<()> {
+    make_macvtap_in(|| namespace.launcher(guest), link)
+}
+
+/// Has a guest move, and makes a macvtap of that link of the pod that it moves to. Returns the instance after it.
+///
+/// # Errors
+/// When there is no such pod in time, or no such link, or the guest does not move.
+pub fn migrate_to_macvtap(namespace: &Namespace, guest: &str, link: &str) -> Result<Value> {
+    let home = namespace.begin_migration(guest)?;
+    make_macvtap_in(|| namespace.target(guest), link)?;
+    namespace.wait_moved(guest, &home)
+}
+
+fn make_macvtap_in(find: impl Fn() -> Result<Value>, link: &str) -> Result<()> {
     let (node, sandbox) = wait::until("the pod's sandbox", RUNNING, || {
-        let Ok(pod) = namespace.launcher(guest) else { return Ok(None) };
+        let Ok(pod) = find() else { return Ok(None) };
         let Ok(node) = Node::of(&pod) else { return Ok(None) };
         let sandbox = node.processes(&pod, "pause")?.first().copied();
         Ok(sandbox.map(|sandbox| (node, sandbox)))

@@ -16,6 +16,8 @@ pub const POD: &str = "listener";
 const GUEST: &str = "10.80.0.200";
 const RANGE: &str = "10.80.0.0/24";
 const LAST: &str = "10.80.0.99";
+/// The longest time that may pass without a number, on a busy machine.
+const LONGEST_GAP: Duration = Duration::from_secs(20);
 /// Where the guest sends its numbers.
 pub const PORT: u16 = 9000;
 /// The guest's network and card.
@@ -30,6 +32,18 @@ pub struct Received {
     pub numbers: usize,
     /// The longest time between two of them.
     pub longest_gap: Duration,
+}
+
+impl Received {
+    /// Checks that the connection was not interrupted for long.
+    ///
+    /// # Errors
+    /// When it was.
+    pub fn has_no_long_gap(&self) -> Result<()> {
+        let gap = self.longest_gap;
+        ensure!(gap < LONGEST_GAP, "there was no number for {gap:?}");
+        Ok(())
+    }
 }
 
 /// Gives a manifest a second card, on a network of both nodes.

@@ -10,7 +10,7 @@ use barevirt_e2e::policies::{Guarded, Others};
 use barevirt_e2e::questions::{self, Answering};
 use barevirt_e2e::ssh::Key;
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, alone, guest, in_namespace, pods};
+use barevirt_e2e::{Console, Namespace, alone, guest, held_connection, in_namespace, pods};
 use serde_json::{Value, json};
 
 /// MTU of the network between the nodes, whose frames are jumbo frames, and that of the pods' network.
@@ -174,11 +174,77 @@ fn policies_hold_for_guests_that_binding_plugins_join_to_the_pod_network() {
         let others = Others::start(namespace)?;
         for (plugin, mut console) in PLUGINS.into_iter().zip(consoles) {
             let pod = namespace.launcher(plugin)?;
+            questions::answer_datagrams(&mut console)?;
             let mut guest = Guarded { pod: &pod, console: &mut console, answer: plugin };
             others.policy_holds(namespace, &mut guest)?;
             console.leave()?;
         }
         Ok(())
+    });
+}
+
+/// MAC address of the card of the guest that moves.
+const MOVES: &str = "02:00:00:79:00:10";
+
+#[test]
+fn a_guest_on_a_macvtap_moves_on_the_test_beds_delegates_network_and_a_connection_to_it_loses_nothing() {
+    in_namespace("pluginmoves", |namespace| {
+        let _alone = alone();
+        let _changed = binding_plugins::begin()?;
+        networks::define(namespace, "lan", &json!({"macspoofchk": false}))?;
+        let mut machine = guest::movable(guest::machine("vm", "Always"));
+        let spec = guest::spec_of(&mut machine);
+        let card = json!({"name": "lan", "binding": {"name": MACVTAP}, "macAddress": MOVES});
+        guest::push(&mut spec["domain"]["devices"]["interfaces"], card);
+        guest::push(&mut spec["networks"], json!({"name": "lan", "multus": {"networkName": "lan"}}));
+        namespace.apply(&machine)?;
+        binding_plugins::make_macvtap(namespace, "vm", BESIDE)?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        held_connection::begin(namespace, &mut console)?;
+        let refreshed = changes_of_link(&mut console, MOVES)? + 2;
+        console.leave()?;
+        let left = Left::of(&namespace.launcher("vm")?)?;
+
+        binding_plugins::migrate_to_macvtap(namespace, "vm", BESIDE)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(SOON)?;
+        wait::until_true("the link to have gone down and up", SOON, || {
+            Ok(changes_of_link(&mut console, MOVES)? >= refreshed)
+        })?;
+        console.leave()?;
+        held_connection::goes_on(namespace, held_connection::POD)?;
+        let received = held_connection::received(namespace)?;
+        println!("the longest gap while the guest moved: {:?}", received.longest_gap);
+        received.has_no_long_gap()?;
+        left.wait_gone()
+    });
+}
+
+#[test]
+fn a_guest_on_a_macvtap_of_the_pod_network_moves_and_policies_hold_for_its_new_pod() {
+    in_namespace("pluginpodmoves", |namespace| {
+        let _alone = alone();
+        let _changed = binding_plugins::begin()?;
+        let mut machine = guest::movable(guest::machine("vm", "Always"));
+        let spec = guest::spec_of(&mut machine);
+        spec["domain"]["devices"]["interfaces"] = json!([{"name": "default", "binding": {"name": MACVTAP}}]);
+        machine["spec"]["template"]["metadata"]["labels"]["policy"] = json!("yes");
+        namespace.apply(&machine)?;
+        binding_plugins::make_macvtap(namespace, "vm", FIRST)?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let vmi = binding_plugins::migrate_to_macvtap(namespace, "vm", FIRST)?;
+        let node = vmi["status"]["nodeName"].as_str().context("it has no node")?;
+        let beside = pods::client_on(namespace, "beside", node)?;
+        let pod = namespace.launcher("vm")?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        binding_plugins::take_addresses(&mut console, &pods::both_addresses(&pod)?, &beside)?;
+        questions::answer_datagrams(&mut console)?;
+        let mut guest = Guarded { pod: &pod, console: &mut console, answer: "guest-tiny" };
+        Others::start(namespace)?.policy_holds(namespace, &mut guest)?;
+        console.leave().map(drop)
     });
 }
 
