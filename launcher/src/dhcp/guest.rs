@@ -241,15 +241,18 @@ fn route(route: &v1::Route) -> Result<Route, GuestError> {
     })
 }
 
-/// The options of the manifest: 66, 67, 42 and 224 to 254.
+/// The options of the manifest: 66, 67, 42 and 224 to 254. An empty text is none: programs that fill in manifests write one
+/// where nothing was chosen.
 fn extra(options: &DhcpOptions) -> Result<Vec<(u8, Vec<u8>)>, GuestError> {
     let DhcpOptions { boot_file_name, tftp_server_name, ntp_servers, private_options } = options;
     let mut extra = Vec::new();
     let mut text = |code: u8, value: &str| {
-        if value.is_empty() || value.len() > 255 {
+        if value.len() > 255 {
             return Err(GuestError::Option { code: code.into(), value: value.to_owned() });
         }
-        extra.push((code, value.as_bytes().to_vec()));
+        if !value.is_empty() {
+            extra.push((code, value.as_bytes().to_vec()));
+        }
         Ok(())
     };
     if let Some(server) = tftp_server_name {
@@ -388,6 +391,16 @@ pub(crate) mod tests {
             (42, vec![10, 0, 0, 1, 10, 0, 0, 2]),
         ];
         assert_eq!(guest.extra, expected);
+        let empty = DhcpOptions {
+            boot_file_name: Some(String::new()),
+            tftp_server_name: Some(String::new()),
+            ntp_servers: Vec::new(),
+            private_options: vec![DhcpPrivateOption { option: 240, value: String::new() }],
+        };
+        assert!(
+            Guest::new(&interface(), None, Some(&empty)).unwrap().extra.is_empty(),
+            "an empty text is none"
+        );
         for option in [223, 255, -1, 496] {
             let options = DhcpOptions {
                 private_options: vec![DhcpPrivateOption { option, value: "x".into() }],
