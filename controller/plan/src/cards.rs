@@ -120,9 +120,13 @@ pub(crate) fn take_a_restart(
     let same_network = |one: &Network, other: &Network| {
         if moves { validate::same_network(one, other) } else { one == other }
     };
+    // Only a machine that lists neither gets the default card at its next start.
+    let is_default_next = |network: &Network| {
+        networks::is_first(network) && now.domain.devices.interfaces.is_empty() && now.networks.is_empty()
+    };
     let card_stays = |is: &Interface| match (card(then, &is.name), card(now, &is.name)) {
         // Added by default, or removed from the machine without being unplugged.
-        (None, None) => network(has, &is.name).is_some_and(networks::is_first),
+        (None, None) => network(has, &is.name).is_some_and(is_default_next),
         (Some(_), None) => false,
         (Some(was), Some(wanted)) => same_card(was, wanted) || same_card(is, wanted),
         // A preference may have chosen the model.
@@ -132,7 +136,7 @@ pub(crate) fn take_a_restart(
         }
     };
     let network_stays = |is: &Network| match (network(then, &is.name), network(now, &is.name)) {
-        (None, None) => networks::is_first(is),
+        (None, None) => is_default_next(is),
         (Some(_), None) => false,
         (Some(was), Some(wanted)) => same_network(was, wanted) || same_network(is, wanted),
         (None, Some(wanted)) => same_network(is, wanted),

@@ -243,6 +243,19 @@ fn fields_that_others_added_to_an_instance_are_no_change() {
 }
 
 #[test]
+fn a_list_without_the_card_that_was_added_by_default_takes_a_restart() {
+    let nothing: VirtualMachineInstanceSpec =
+        serde_json::from_value(json!({"domain": {"devices": {}}})).unwrap();
+    let mut alone = spec(&["red"]);
+    alone.domain.devices.interfaces.remove(0);
+    alone.networks.remove(0);
+    for has in [&["red"][..], &[]] {
+        assert!(take_a_restart(&nothing, &alone, &vmi(has, has, true)), "{has:?}");
+        assert!(!take_a_restart(&nothing, &spec(&["red"]), &vmi(has, has, true)), "{has:?}");
+    }
+}
+
+#[test]
 fn absent_cards_are_removed_from_a_machine_once_its_instance_does_not_have_them() {
     let trimmed = |cards: &[&str], vmi: Option<&VirtualMachineInstance>| {
         trimmed(&spec(cards), vmi).map(|(interfaces, networks)| shown(&interfaces, &networks))
