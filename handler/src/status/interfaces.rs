@@ -48,6 +48,8 @@ pub(super) fn report(
     };
     let mut interfaces: Vec<_> =
         made.iter().filter(has).map(|made| (made.is_primary, interface(made, card(&made.name)))).collect();
+    // As in KubeVirt: the column IP of the instance, and clients, take the first entry's address.
+    interfaces.sort_by_key(|(is_primary, _)| !is_primary);
     let mut guest_only = Vec::new();
     for reported in agent {
         by_agent(&mut interfaces, &mut guest_only, reported);
@@ -190,6 +192,17 @@ mod tests {
         assert_eq!(after[2].pod_interface_name.as_deref(), Some("pod-blue"));
         // Once written, the entry stays.
         assert_eq!(report(&after, &made, &[], &told), after);
+    }
+
+    #[test]
+    fn the_card_on_the_pod_network_comes_first_wherever_the_manifest_lists_it() {
+        let made =
+            [made("red", "02:02", false), made("blue", "02:03", false), made("default", "02:01", true)];
+        let after = report(&[seen("red", "multus-status")], &made, &[], &[]);
+        let expected = [("default", "domain"), ("red", "domain, multus-status"), ("blue", "domain")];
+        assert_eq!(sources(&after), expected);
+        assert_eq!(after[0].ip_address.as_deref(), Some("10.244.0.5"));
+        assert_eq!(report(&after, &made, &[], &[]), after);
     }
 
     #[test]
