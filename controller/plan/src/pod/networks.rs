@@ -48,7 +48,10 @@ pub(super) fn annotate(
     annotations.remove(FORMER_NETWORK_STATUS);
     // A migrating guest keeps the MAC addresses of its cards: a network that drops spoofed addresses has to know them. The
     // first pod's network chose them, where the instance names none.
-    let of_guest = |one: &Selection| guest_mac(vmi, &one.interface);
+    let of_guest = |_: &Network, one: Selection| {
+        let mac = one.mac.clone().or_else(|| guest_mac(vmi, &one.interface));
+        Selection { mac, ..one }
+    };
     let attached = networks::attached_next(vmi);
     if let Some(wanted) = written(&selections(namespace, vmi, attached, bindings, of_guest)) {
         annotations.insert(NETWORKS.to_owned(), wanted);
@@ -63,16 +66,35 @@ pub(super) fn annotate(
 
 /// The networks that Multus is to attach to a running pod beside its first one; `None` where there are none. A network stays
 /// until the guest's card has left, since the pod would otherwise lose the link beneath it. Networks that stay are asked for
-/// as before. That of an SR-IOV card which comes is left to the next pod.
+/// as before. That of an SR-IOV card which comes is left to the next pod, and so is another definition of a network whose card
+/// the guest has.
 pub fn wanted(
     pod: &Pod,
     namespace: &str,
     vmi: &VirtualMachineInstance,
     bindings: &Bindings,
 ) -> Option<String> {
-    let asked = asked(pod).unwrap_or_default();
-    let attached = networks::attached(vmi);
-    written(&selections(namespace, vmi, attached, bindings, |one| asked_mac(&asked, one)))
+    written(&selections_of(&asked(pod).unwrap_or_default(), namespace, vmi, bindings))
+}
+
+/// What a running pod that has `asked` is to ask for.
+fn selections_of(
+    asked: &[Selection],
+    namespace: &str,
+    vmi: &VirtualMachineInstance,
+    bindings: &Bindings,
+) -> Vec<Selection> {
+    let as_before = |network: &Network, mut one: Selection| {
+        let before = asked.iter().find(|before| before.interface == one.interface);
+        if let Some(before) = before.filter(|_| networks::is_in_guest(vmi, &network.name)) {
+            // Multus would attach the other definition beneath the guest's card.
+            one.name.clone_from(&before.name);
+            one.namespace.clone_from(&before.namespace);
+        }
+        let mac = one.mac.clone().or_else(|| asked_mac(asked, &one));
+        Selection { mac, ..one }
+    };
+    selections(namespace, vmi, networks::attached(vmi), bindings, as_before)
 }
 
 fn written(selections: &[Selection]) -> Option<String> {
@@ -96,21 +118,21 @@ fn asked_mac(asked: &[Selection], wanted: &Selection) -> Option<String> {
     same.find_map(|one| one.mac.clone())
 }
 
-/// The networks of an instance, of which `attached` are attached beside the first. `known` returns the MAC address of a card
-/// where the instance names none.
+/// The networks of an instance, of which `attached` are attached beside the first. `complete` adds to a network's selection what
+/// the instance's specification does not say.
 fn selections<'a>(
     namespace: &str,
     vmi: &'a VirtualMachineInstance,
     attached: impl Iterator<Item = (&'a Network, &'a Interface)>,
     bindings: &Bindings,
-    known: impl Fn(&Selection) -> Option<String>,
+    complete: impl Fn(&Network, Selection) -> Selection,
 ) -> Vec<Selection> {
     let select = |(network, interface): (&Network, &Interface)| {
         let multus = network.multus.as_ref()?;
         let Attachment { namespace, name } = Attachment::of(namespace, &multus.network_name);
         let mac = interface.mac_address.clone().filter(|mac| !mac.is_empty());
         let one = Selection { name, namespace, mac, interface: networks::link(network), arguments: None };
-        Some(Selection { mac: one.mac.clone().or_else(|| known(&one)), ..one })
+        Some(complete(network, one))
     };
     // A plugin's own network gets the name of the instance's network that it serves; KubeVirt's order and key.
     let of_plugin = |network: &Network| {
@@ -159,10 +181,7 @@ pub fn ask(pod: &mut Pod, resources: &Resources) {
 
 /// Whether the pod asks for other networks than its instance does.
 pub fn differs(pod: &Pod, namespace: &str, vmi: &VirtualMachineInstance, bindings: &Bindings) -> bool {
-    let wanted = |asked: &[Selection]| {
-        selections(namespace, vmi, networks::attached(vmi), bindings, |one| asked_mac(asked, one))
-    };
-    asked(pod).is_none_or(|asked| asked != wanted(&asked))
+    asked(pod).is_none_or(|asked| asked != selections_of(&asked, namespace, vmi, bindings))
 }
 
 /// What a pod asks for; `None` where the annotation is not in our form.
@@ -258,6 +277,35 @@ mod tests {
                 serde_json::from_str(&wanted(&pod, "shop", &moves, &Bindings::default()).unwrap()).unwrap();
             assert_eq!(wanted[0]["mac"], json!(mac));
         }
+    }
+
+    #[test]
+    fn another_definition_of_a_card_that_the_guest_has_is_left_to_its_next_pod() {
+        let mut both = vmi(json!({}), json!({"networkName": "green"}));
+        let (card, network) = (
+            json!({"name": "new", "bridge": {}}),
+            json!({"name": "new", "multus": {"networkName": "net/new"}}),
+        );
+        both.spec.domain.devices.interfaces.push(serde_json::from_value(card).unwrap());
+        both.spec.networks.push(serde_json::from_value(network).unwrap());
+        let blue = json!({"name": "blue", "namespace": "shop", "interface": "podb1f51a511f1", "mac": "02:00:00:00:00:07"});
+        let pod = pod(json!({NETWORKS: json!([blue]).to_string()}));
+        let shown = |asked: &str| {
+            let asked: Vec<Selection> = serde_json::from_str(asked).unwrap();
+            let text = |one: &Selection| format!("{}/{} {:?}", one.namespace, one.name, one.mac.as_deref());
+            asked.iter().map(text).collect::<Vec<_>>()
+        };
+        for (source, first) in
+            [("multus-status", "shop/green None"), ("domain", r#"shop/blue Some("02:00:00:00:00:07")"#)]
+        {
+            let told = json!({"interfaces": [{"name": "red", "infoSource": source}]});
+            both.status = Some(serde_json::from_value(told).unwrap());
+            let asked = wanted(&pod, "shop", &both, &Bindings::default()).unwrap();
+            assert_eq!(shown(&asked), [first, "net/new None"], "{source}");
+        }
+        let mut annotations = BTreeMap::new();
+        annotate(&mut annotations, "shop", &both, &Bindings::default());
+        assert_eq!(shown(&annotations[NETWORKS]), ["shop/green None", "net/new None"]);
     }
 
     #[test]

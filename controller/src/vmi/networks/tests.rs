@@ -387,6 +387,30 @@ fn another_definition_takes_another_pod_at_once() {
 }
 
 #[test]
+fn a_card_that_comes_leaves_the_definition_of_another_one_to_the_next_pod() {
+    let entry = json!({"name": "red", "infoSource": "domain, multus-status", "podInterfaceName": RED});
+    let mut vmi = vmi(json!({"phase": "Running", "interfaces": [entry]}), json!({}));
+    vmi.spec.networks[1].multus.as_mut().unwrap().network_name = "shop/green".to_owned();
+    let (card, network) =
+        (json!({"name": "new", "bridge": {}}), json!({"name": "new", "multus": {"networkName": "shop/new"}}));
+    vmi.spec.domain.devices.interfaces.push(serde_json::from_value(card).unwrap());
+    vmi.spec.networks.push(serde_json::from_value(network).unwrap());
+    let there = pod(&[("shop/blue", RED)]);
+    let plan = plan(&observed(vmi, Some(there.clone())), &there);
+    let [Action::AnnotatePod { value: Some(networks), .. }, Action::Patch(body)] = plan.actions.as_slice()
+    else {
+        panic!("{plan:?}")
+    };
+    let asked: Value = serde_json::from_str(networks).unwrap();
+    let names: Vec<&str> = asked.as_array().unwrap().iter().filter_map(|one| one["name"].as_str()).collect();
+    assert_eq!(names, ["blue", "new"]);
+    let condition = &body["status"]["conditions"][0];
+    assert_eq!((&condition["type"], &condition["status"]), (&json!("MigrationRequired"), &json!("True")));
+    let message = "network red is shop/green now, and the launcher pod is attached to shop/blue";
+    assert_eq!(condition["message"], message);
+}
+
+#[test]
 fn an_instance_without_multus_networks_is_not_changed() {
     let alone = super::super::tests::vmi(json!({"phase": "Running"}));
     assert_eq!(plan(&observed(alone, Some(running())), &running()), Plan::default());
