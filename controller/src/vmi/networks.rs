@@ -46,14 +46,19 @@ pub(super) fn unknown_binding(vmi: &VirtualMachineInstance, bindings: &Bindings)
 }
 
 /// The report on a network's link. In older pods it has an ordinal name, which may also be that of a plugin's own network:
-/// so there its definition counts, too.
+/// so there its definition counts, too. Once a card has left, the numbers of the others are only in the status.
 fn reported_link<'a>(
     vmi: &VirtualMachineInstance,
     links: &'a [Noted],
     network: &Network,
 ) -> Option<&'a Noted> {
     let named = |name: &str| links.iter().find(|noted| noted.link == name);
-    named(&networks::link(network)).or_else(|| {
+    let told = || {
+        let mut told = vmi.status.iter().flat_map(|status| &status.interfaces);
+        let card = told.find(|told| told.name.as_ref() == Some(&network.name))?;
+        named(card.pod_interface_name.as_deref()?)
+    };
+    named(&networks::link(network)).or_else(told).or_else(|| {
         let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
         let definition = &network.multus.as_ref()?.network_name;
         let older = named(&networks::ordinal_link(&vmi.spec, &network.name));
@@ -89,13 +94,13 @@ pub(super) fn note(vmi: &VirtualMachineInstance, pod: &Pod, told: &mut Vec<Netwo
     for (network, _) in networks::secondary(&vmi.spec) {
         let reported = reported_link(vmi, &links, network);
         let attached = reported.is_some();
-        let link = reported.map_or_else(|| networks::link(network), |noted| noted.link.clone());
+        let link = reported.map(|noted| noted.link.clone());
         let known = told.iter().position(|entry| entry.name.as_ref() == Some(&network.name));
         match known.and_then(|at| Some((at, told.get_mut(at)?))) {
             None if attached => told.push(NetworkInterfaceStatus {
                 name: Some(network.name.clone()),
                 info_source: Some(SOURCE_MULTUS.to_owned()),
-                pod_interface_name: Some(link),
+                pod_interface_name: link,
                 ..NetworkInterfaceStatus::default()
             }),
             None => {}
@@ -105,7 +110,8 @@ pub(super) fn note(vmi: &VirtualMachineInstance, pod: &Pod, told: &mut Vec<Netwo
                 if entry.info_source.is_none() {
                     told.remove(at);
                 } else {
-                    entry.pod_interface_name = Some(link);
+                    let link = link.or_else(|| entry.pod_interface_name.take());
+                    entry.pod_interface_name = Some(link.unwrap_or_else(|| networks::link(network)));
                 }
             }
         }

@@ -85,11 +85,12 @@ fn selections_of(
     bindings: &Bindings,
 ) -> Vec<Selection> {
     let as_before = |network: &Network, mut one: Selection| {
-        let before = asked.iter().find(|before| before.interface == one.interface);
-        if let Some(before) = before.filter(|_| networks::is_in_guest(vmi, &network.name)) {
-            // Multus would attach the other definition beneath the guest's card.
+        let link = guest_link(vmi, network);
+        if let Some(before) = asked.iter().find(|before| Some(&before.interface) == link.as_ref()) {
+            // Multus would attach another definition, or another link, beneath the guest's card.
             one.name.clone_from(&before.name);
             one.namespace.clone_from(&before.namespace);
+            one.interface.clone_from(&before.interface);
         }
         let mac = one.mac.clone().or_else(|| asked_mac(asked, &one));
         Selection { mac, ..one }
@@ -108,6 +109,14 @@ fn guest_mac(vmi: &VirtualMachineInstance, link: &str) -> Option<String> {
     let mut told = vmi.status.iter().flat_map(|status| &status.interfaces);
     let card = told.find(|told| told.name.as_ref() == Some(name))?;
     networks::is_in_guest(vmi, name).then(|| card.mac.clone())?.filter(|mac| !mac.is_empty())
+}
+
+/// The pod's link of a network whose card the guest has. It has a name of its own in older pods.
+fn guest_link(vmi: &VirtualMachineInstance, network: &Network) -> Option<String> {
+    let mut told = vmi.status.iter().flat_map(|status| &status.interfaces);
+    let card = told.find(|told| told.name.as_ref() == Some(&network.name))?;
+    let link = || card.pod_interface_name.clone().unwrap_or_else(|| networks::link(network));
+    networks::is_in_guest(vmi, &network.name).then(link)
 }
 
 /// MAC address that a pod asks for on the same network and link.
@@ -306,6 +315,18 @@ mod tests {
         let mut annotations = BTreeMap::new();
         annotate(&mut annotations, "shop", &both, &Bindings::default());
         assert_eq!(shown(&annotations[NETWORKS]), ["shop/green None", "net/new None"]);
+    }
+
+    #[test]
+    fn an_older_pod_keeps_asking_for_the_links_that_its_guest_has() {
+        let told = json!({"name": "red", "infoSource": "domain, multus-status", "podInterfaceName": "net2"});
+        let mut left = vmi(json!({}), json!({"networkName": "blue"}));
+        left.status = Some(serde_json::from_value(json!({"interfaces": [told]})).unwrap());
+        let asks = |name: &str, link: &str| json!({"name": name, "namespace": "shop", "interface": link});
+        let pod = pod(json!({NETWORKS: json!([asks("a", "net1"), asks("blue", "net2")]).to_string()}));
+        let asked = wanted(&pod, "shop", &left, &Bindings::default());
+        let red = r#"[{"name":"blue","namespace":"shop","interface":"net2","cni-args":null}]"#;
+        assert_eq!(asked.as_deref(), Some(red));
     }
 
     #[test]

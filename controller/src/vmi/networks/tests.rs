@@ -204,6 +204,21 @@ fn a_link_with_the_ordinal_name_of_older_pods_is_attached_if_it_is_of_the_defini
     assert_eq!(noted_as(json!([]), json!({}), both)[0]["podInterfaceName"], RED);
 }
 
+#[test]
+fn a_link_keeps_its_ordinal_name_when_a_card_before_it_has_left() {
+    let red = |source: &str| json!({"name": "red", "infoSource": source, "podInterfaceName": "net2"});
+    let both = "domain, multus-status";
+    assert_eq!(noted_as(json!([red(both)]), json!({}), &[("shop/blue", "net2")]), json!([red(both)]));
+    assert_eq!(noted_as(json!([red(both)]), json!({}), &[]), json!([red("domain")]));
+    // Its name in the next pod.
+    let moved = noted_as(json!([red(both)]), json!({}), &[("shop/mine", "net2"), ("shop/blue", RED)]);
+    assert_eq!(moved[0]["podInterfaceName"], RED);
+    let other = pod(&[("shop/green", "net2")]);
+    let vmi = vmi(json!({"phase": "Running", "interfaces": [red(both)]}), json!({}));
+    let plan = plan(&observed(vmi, Some(other.clone())), &other);
+    assert_eq!(patch_of(&plan)["status"]["conditions"][0]["status"], "True");
+}
+
 /// A running instance's status, given the links of its pod.
 fn noted_as(told: Value, red: Value, links: &[(&str, &str)]) -> Value {
     let vmi = vmi(json!({"phase": "Running", "interfaces": told}), red);
