@@ -4,7 +4,7 @@ use super::selector;
 use crate::defaults;
 use crate::gates::Gates;
 use crate::v1::{VirtualMachineInstanceReplicaSet, VirtualMachineInstanceReplicaSetSpec};
-use crate::validate::{self, Cause, Path, Requester, metadata, root_complex, supported};
+use crate::validate::{self, Cause, Path, Requester, mesh, metadata, root_complex, supported};
 
 /// Everything wrong with a new replica set, written by `requester`.
 pub fn create(set: &VirtualMachineInstanceReplicaSet, requester: Requester, gates: &Gates) -> Vec<Cause> {
@@ -32,8 +32,10 @@ fn spec(spec: &VirtualMachineInstanceReplicaSetSpec, requester: Requester, gates
         // Our own controller makes the instances, so this is the only place to find fields that users may not
         // set.
         let metadata = path.child("template.metadata");
+        let annotations = given.annotations.as_ref();
         metadata::validate(&metadata, given, requester, gates, &mut causes);
-        root_complex::validate(&metadata, given.annotations.as_ref(), &instance, &mut causes);
+        mesh::validate(&path.child("template.spec"), annotations, &template.spec, &mut causes);
+        root_complex::validate(&metadata, annotations, &instance, &mut causes);
     }
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
     match selector::matches(&spec.selector, labels) {

@@ -360,13 +360,27 @@ fn ports_of_a_meshs_sidecar_are_not_the_guests() {
         let of_the_sidecar = |causes: Vec<Cause>| {
             let messages = causes.into_iter().map(|cause| cause.message);
             let messages = messages.filter(|message| message.contains("sidecar"));
-            messages.map(|message| message.replace("spec.template.", "")).collect::<Vec<_>>()
+            let in_instance = |message: String| {
+                message.replace("virtualMachineTemplate.spec.", "").replace("spec.template.", "")
+            };
+            messages.map(in_instance).collect::<Vec<_>>()
         };
         let of_machine = vm_spec(&Path::new("spec"), &vm.spec, Requester::User, &Gates::default());
+        let selector = json!({"matchLabels": {"app": "a"}});
+        let set = json!({"metadata": {}, "spec": {"selector": selector, "template": template}});
+        let set = serde_json::from_value(set).unwrap();
+        let of_set = kinds::replica_set::create(&set, Requester::User, &Gates::default());
+        let machines = json!({"spec": {"runStrategy": "Halted", "template": template}});
+        let pool =
+            json!({"metadata": {}, "spec": {"selector": selector, "virtualMachineTemplate": machines}});
+        let pool = serde_json::from_value(pool).unwrap();
+        let of_pool = kinds::pool::create(&pool, Requester::User, &Gates::default());
         let mut vmi = instance(object);
         defaults::vmi(&mut vmi);
         let of_instance = of_the_sidecar(vmi_create(&vmi, Requester::User, &Gates::default()));
-        assert_eq!(of_the_sidecar(of_machine), of_instance);
+        for (kind, causes) in [("machine", of_machine), ("replica set", of_set), ("pool", of_pool)] {
+            assert_eq!(of_the_sidecar(causes), of_instance, "{kind}");
+        }
         of_instance
     };
     let field = "spec.domain.devices.interfaces[0].ports[1].port";
