@@ -17,6 +17,8 @@ pub const MODELS: [&str; 7] = ["e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "r
 pub const BRIDGE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0];
 /// Numbers by which guests name interfaces: QEMU's `ONBOARD_INDEX_MAX`.
 const ACPI_INDEXES: RangeInclusive<i32> = 1..=16383;
+/// Longest name of an interface, and so of a network. KubeVirt has no limit.
+const NAME_LIMIT: usize = 63;
 /// Longest value of a DHCP option, in bytes.
 const DHCP_VALUE_LIMIT: usize = 255;
 
@@ -77,11 +79,14 @@ pub(super) fn validate(
             ));
         }
         let known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
-        if interface.name.is_empty() || interface.name.len() > 63 || !interface.name.bytes().all(known) {
+        if interface.name.is_empty() || !interface.name.bytes().all(known) {
             causes.push(Cause::invalid(
                 &field_name,
                 "Network interface name can only contain alphabetical characters, numbers, dashes (-) or underscores (_)",
             ));
+        } else if interface.name.len() > NAME_LIMIT {
+            let message = format!("{field_name} is longer than {NAME_LIMIT} characters");
+            causes.push(Cause::invalid(&field_name, message));
         }
         binding(&field, interface, on_pod_network, gates, causes);
         let is_first = first_network.is_some_and(|network| network.name == interface.name);

@@ -313,6 +313,19 @@ fn port_range_rules() {
 }
 
 #[test]
+fn a_long_name_of_an_interface_has_its_own_message() {
+    let named = |length: usize| {
+        let name = json!("n".repeat(length));
+        let object = with(right(), "/spec/networks/0/name", name.clone());
+        let causes = causes_of(&with(object, "/spec/domain/devices/interfaces/0/name", name));
+        causes.into_iter().map(|cause| cause.to_string()).collect::<Vec<_>>()
+    };
+    let field = "spec.domain.devices.interfaces[0].name";
+    assert_eq!(named(63), [""; 0]);
+    assert_eq!(named(64), [format!("{field}: {field} is longer than 63 characters")]);
+}
+
+#[test]
 fn one_mistake_may_have_several_causes_and_all_are_named() {
     let fields = |object: Value| causes_of(&object).into_iter().map(|cause| cause.field).collect::<Vec<_>>();
     assert_eq!(
