@@ -1,5 +1,12 @@
 //! A hundred guests come and go, and handlers are killed meanwhile: nothing of the guests' networks stays on the nodes.
 //!
+//! ```text
+//!   rounds   first 2        the nodes are counted
+//!            2 with kills   every handler is killed in each
+//!            1              each handler has had a guest of each kind; the handlers are counted
+//!            12             both are counted again
+//! ```
+//!
 //! It counts what each node has, so nothing else may run on the cluster.
 
 use anyhow::{Context, Result, ensure};
@@ -11,10 +18,24 @@ use barevirt_e2e::wait::{self, RUNNING, SOON};
 use barevirt_e2e::{Namespace, Node, alone, guest, in_namespace, installation};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
 
-const ROUNDS: usize = 15;
-/// A handler that serves 50 guests may keep so many more descriptors than before, for connections to the API server.
-const DESCRIPTORS: usize = 8;
+/// Rounds after which everything is there that stays: connections, caches and the tables of the nodes' own plugins.
+const FIRST_ROUNDS: usize = 2;
+/// Rounds in which the handlers are killed.
+const KILLING: usize = 2;
+/// Rounds over which the handlers themselves are compared. In these, each node has six guests of each kind.
+const ROUNDS: usize = 12;
+/// How many more connections and threads a handler may have than before. Neither number stands still: the next watch begins
+/// beside the one that ends, the API server closes a connection 90 seconds after its last request, and the runtime ends a thread
+/// for blocking work ten seconds after its last work. If each guest of one kind left one, a node would have six more. Of all other
+/// descriptors no more are allowed.
+const MOVING: usize = 3;
+/// After the last guest of the rounds, the threads for blocking work have ended.
+const CALM: Duration = Duration::from_secs(12);
+/// Until connections that are not used any more are closed.
+const CLOSED: Duration = Duration::from_secs(120);
 
 const NODES: [&str; 2] = ["node01", "node02"];
 
@@ -44,39 +65,105 @@ fn guests(number: usize) -> Vec<Value> {
     guests
 }
 
+/// How many there are of each kind.
+type Counts = BTreeMap<String, usize>;
+
+/// Runs a script on the node that says a kind and a count on each line.
+fn counted(node: &Node, script: &str, kinds: usize) -> Result<Counts> {
+    let said = node.sh(script)?;
+    let pair = |line: &str| {
+        line.split_once(' ').and_then(|(kind, count)| Some((kind.to_owned(), count.trim().parse().ok()?)))
+    };
+    let counts: Counts = said.lines().filter_map(pair).collect();
+    ensure!(counts.len() == kinds, "not everything was counted on {}: {said}", node.name());
+    Ok(counts)
+}
+
 /// How much a node has of everything that a network is made of.
-fn counts(node: &str) -> Result<BTreeMap<String, usize>> {
-    let pods = objects(&["pod", "-n", "kubevirt", "-l", "kubevirt.io=virt-handler"])?;
-    let pod = pods.iter().find(|pod| pod["spec"]["nodeName"] == node).context("the node has no handler")?;
-    let node = Node::named(node);
-    let handler = *node.processes(pod, "virt-handler")?.first().context("no handler runs")?;
-    let script = format!(
-        "echo links $(ip -o link | wc -l); \
+fn on_node(node: &str) -> Result<Counts> {
+    let script = "echo links $(ip -o link | wc -l); \
          echo addresses $(ip -o address | wc -l); \
          echo routes $(ip route show table all | wc -l); \
          echo routes6 $(ip -6 route show table all | wc -l); \
          echo rules $(nft list ruleset | wc -l); \
          echo namespaces $(ls /run/netns | wc -l); \
          echo attachments $(ls /var/lib/cni/attached/results | wc -l); \
-         echo processes $(for p in /proc/[0-9]*/exe; do readlink $p; done | grep -c -E '/(virt-launcher|qemu-system-.*|passt.*)$'); \
-         echo descriptors $(ls /proc/{handler}/fd | wc -l); \
-         echo threads $(ls /proc/{handler}/task | wc -l)"
-    );
-    let said = node.sh(&script)?;
-    let pair = |line: &str| {
-        line.split_once(' ').and_then(|(kind, count)| Some((kind.to_owned(), count.trim().parse().ok()?)))
-    };
-    Ok(said.lines().filter_map(pair).collect())
+         echo processes $(for p in /proc/[0-9]*/exe; do readlink $p; done | grep -c -E '/(virt-launcher|qemu-system-.*|passt.*)$')";
+    counted(&Node::named(node), script, 8)
 }
 
-/// What the node has more of than before.
-fn more(before: &BTreeMap<String, usize>, after: &BTreeMap<String, usize>) -> Vec<String> {
-    let allowed = |kind: &str| if matches!(kind, "descriptors" | "threads") { DESCRIPTORS } else { 0 };
+/// A process of a node's handler, and how much it has open.
+struct Handler {
+    process: u32,
+    open: Counts,
+}
+
+impl Handler {
+    fn of(node: &str) -> Result<Self> {
+        let pods = objects(&["pod", "-n", "kubevirt", "-l", "kubevirt.io=virt-handler"])?;
+        let pod =
+            pods.iter().find(|pod| pod["spec"]["nodeName"] == node).context("the node has no handler")?;
+        let node = Node::named(node);
+        let process = *node.processes(pod, "virt-handler")?.first().context("no handler runs")?;
+        // A TCP socket is known by its number, the tenth field of the kernel's tables.
+        let script = format!(
+            "fds=$(ls -l /proc/{process}/fd | grep -e ' -> '); \
+             tcp=$(awk 'FNR > 1 {{ printf \"%s|\", $10 }}' /proc/{process}/net/tcp /proc/{process}/net/tcp6); \
+             echo connections $(echo \"$fds\" | grep -c -E \"socket:\\[(${{tcp}}none)\\]\"); \
+             echo descriptors $(echo \"$fds\" | grep -v -c -E \"socket:\\[(${{tcp}}none)\\]\"); \
+             echo threads $(ls /proc/{process}/task | wc -l)"
+        );
+        Ok(Self { process, open: counted(&node, &script, 3)? })
+    }
+
+    /// The least of each kind that the handler has within some seconds: files and connections are also opened for a moment.
+    fn at_rest(node: &str) -> Result<Self> {
+        let mut least = Self::of(node)?;
+        for _ in 0..3 {
+            thread::sleep(Duration::from_secs(1));
+            for (kind, count) in least.again(node)? {
+                least.open.entry(kind).and_modify(|had| *had = count.min(*had));
+            }
+        }
+        Ok(least)
+    }
+
+    /// How much the same process has open now.
+    fn again(&self, node: &str) -> Result<Counts> {
+        let now = Self::of(node)?;
+        ensure!(now.process == self.process, "the handler of {node} has started again");
+        Ok(now.open)
+    }
+}
+
+/// The same of both nodes, each with its name.
+fn of_both<T>(of: impl Fn(&str) -> Result<T>) -> Result<Vec<(&'static str, T)>> {
+    NODES.into_iter().map(|node| Ok((node, of(node)?))).collect()
+}
+
+/// What there is more of than before.
+fn more(before: &Counts, after: &Counts) -> Vec<String> {
+    let allowed = |kind: &str| if matches!(kind, "connections" | "threads") { MOVING } else { 0 };
     let grown =
         after.iter().filter(|(kind, count)| **count > before.get(*kind).unwrap_or(&0) + allowed(kind));
     grown
         .map(|(kind, count)| format!("{kind}: {count} instead of {}", before.get(kind).unwrap_or(&0)))
         .collect()
+}
+
+/// Waits until there is no more than before.
+fn wait_no_more(
+    who: &str,
+    within: Duration,
+    before: &Counts,
+    now: impl Fn() -> Result<Counts>,
+) -> Result<()> {
+    let mut found = Vec::new();
+    let is_as_before = wait::until_true(&format!("{who} to have what it had"), within, || {
+        found = more(before, &now()?);
+        Ok(found.is_empty())
+    });
+    is_as_before.with_context(|| format!("{who} has {}", found.join(", ")))
 }
 
 /// One round. With `kill`, the handlers are killed while the pods are set up.
@@ -113,23 +200,24 @@ fn a_hundred_guests_some_on_the_test_beds_delegates_network_leave_no_link_rule_d
         let _alone = alone();
         let _changed = binding_plugins::begin()?;
         networks::define(namespace, "lan", &json!({}))?;
-        // Connections, caches and the tables of the nodes' own plugins stay, and belong to the state before.
-        for number in 0..2 {
-            round(namespace, number, false)?;
+        let mut numbers = 0..;
+        let mut rounds = |count: usize, kill: bool| {
+            numbers.by_ref().take(count).try_for_each(|number| round(namespace, number, kill))
+        };
+        rounds(FIRST_ROUNDS, false)?;
+        let nodes = of_both(on_node)?;
+        rounds(KILLING, true)?;
+        // In one round a node has half of the kinds of guests, and what a handler keeps may come with its first guest of a kind.
+        rounds(1, false)?;
+        thread::sleep(CALM);
+        let handlers = of_both(Handler::at_rest)?;
+        rounds(ROUNDS, false)?;
+        for (node, before) in nodes {
+            wait_no_more(node, SOON, &before, || on_node(node))?;
         }
-        let before = NODES.map(counts);
-        for number in 0..ROUNDS {
-            round(namespace, number, number % 7 == 5)?;
-        }
-        for (node, before) in NODES.into_iter().zip(before) {
-            let before = before?;
-            ensure!(before.len() == 10, "not everything was counted on {node}: {before:?}");
-            let mut found = Vec::new();
-            wait::until_true(&format!("{node} to have what it had"), SOON, || {
-                found = more(&before, &counts(node)?);
-                Ok(found.is_empty())
-            })
-            .with_context(|| format!("{node} has {}", found.join(", ")))?;
+        for (node, before) in handlers {
+            let who = format!("the handler of {node}");
+            wait_no_more(&who, CLOSED, &before.open, || before.again(node))?;
         }
         Ok(())
     });
