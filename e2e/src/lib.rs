@@ -53,6 +53,7 @@ pub mod questions;
 pub mod rfb;
 pub mod runner;
 pub mod running;
+pub mod sandboxes;
 pub mod slow_moves;
 pub mod ssh;
 pub mod tpm;

@@ -10,7 +10,7 @@ use barevirt_e2e::policies::{Guarded, Others};
 use barevirt_e2e::questions::{self, Answering};
 use barevirt_e2e::ssh::Key;
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, alone, guest, held_connection, in_namespace, pods};
+use barevirt_e2e::{Console, Namespace, alone, guest, held_connection, in_namespace, pods, sandboxes};
 use serde_json::{Value, json};
 
 /// MTU of the network between the nodes, whose frames are jumbo frames, and that of the pods' network.
@@ -180,6 +180,27 @@ fn policies_hold_for_guests_that_binding_plugins_join_to_the_pod_network() {
             console.leave()?;
         }
         Ok(())
+    });
+}
+
+#[test]
+fn machines_that_binding_plugins_join_to_the_pod_network_start_in_another_pod_when_their_sandboxes_end() {
+    in_namespace("pluginsandbox", |namespace| {
+        let _alone = alone();
+        let _changed = binding_plugins::begin()?;
+        for plugin in PLUGINS {
+            let mut machine = guest::without_system(guest::machine(plugin, "Always"));
+            guest::spec_of(&mut machine)["domain"]["devices"]["interfaces"] =
+                json!([{"name": "default", "binding": {"name": plugin}}]);
+            namespace.apply(&machine)?;
+        }
+        binding_plugins::make_macvtap(namespace, MACVTAP, FIRST)?;
+        let managed = sandboxes::end(namespace, MANAGED, 1)?;
+        let macvtap = sandboxes::end(namespace, MACVTAP, 1)?;
+        macvtap.wait_instance()?;
+        binding_plugins::make_macvtap(namespace, MACVTAP, FIRST)?;
+        managed.runs_in_another_pod()?;
+        macvtap.runs_in_another_pod()
     });
 }
 

@@ -2,9 +2,8 @@
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::command::try_kubectl_with;
-use barevirt_e2e::networks::{self, Left};
-use barevirt_e2e::wait::{RUNNING, SHUTDOWN, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use barevirt_e2e::wait::{SHUTDOWN, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace, networks, sandboxes};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -111,8 +110,7 @@ fn interface(binding: &str) -> Value {
     }
 }
 
-/// The kubelet gives up a pod that never starts its containers again: it makes no other sandbox for it. So the pod ends with its
-/// guest, and the machine starts in another one, with every binding and a second card.
+/// With these bindings, each beside a second card. Those of binding plugins are in `configuration/plugins.rs`.
 #[test]
 fn a_machine_whose_sandbox_ends_starts_in_another_with_its_card_that_the_test_beds_delegate_attaches() {
     in_namespace("sandbox", |namespace| {
@@ -128,20 +126,8 @@ fn a_machine_whose_sandbox_ends_starts_in_another_with_its_card_that_the_test_be
         }
         let mut ended = Vec::new();
         for machine in names {
-            let before = namespace.wait_phase(machine, "Running", RUNNING)?["metadata"]["uid"].clone();
-            let pod = namespace.launcher(machine)?;
-            let left = Left::of(&pod)?;
-            ensure!(left.links.len() == 2, "the pod of {machine} has the links {:?}", left.links);
-            left.node.kill(&pod, "pause", "KILL")?;
-            ended.push((machine, before, name(&pod), left));
+            ended.push(sandboxes::end(namespace, machine, 2)?);
         }
-        for (machine, before, pod, left) in ended {
-            namespace.wait("vmi", machine, "to be another, and Running", RUNNING * 2, |vmi| {
-                vmi["metadata"]["uid"] != before && vmi["status"]["phase"] == "Running"
-            })?;
-            ensure!(name(&namespace.launcher(machine)?) != pod, "{machine} runs in the same pod");
-            left.wait_gone()?;
-        }
-        Ok(())
+        ended.iter().try_for_each(sandboxes::Ended::runs_in_another_pod)
     });
 }
