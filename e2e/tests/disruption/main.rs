@@ -1,7 +1,9 @@
-//! Kills daemons with signal 9, which no guest may notice, and no claim that is being filled, and no card that comes or goes.
+//! Kills daemons with signal 9, which no guest may notice, and no connection to one, and no claim that is being filled, and no card
+//! that comes or goes.
+
+mod held;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use barevirt_e2e::binding_plugins::{self, FIRST, MACVTAP, MANAGED};
 use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
 use barevirt_e2e::command::{objects, sha256};
 use barevirt_e2e::counting::Counting;
@@ -10,16 +12,15 @@ use barevirt_e2e::moving_volume::boot;
 use barevirt_e2e::networks::{self, Left};
 use barevirt_e2e::slow_moves::SlowMoves;
 use barevirt_e2e::upload_proxy::{self, Sender};
-use barevirt_e2e::wait::{self, BOOT, MOVED, RUNNING, SOON};
+use barevirt_e2e::wait::{self, MOVED, RUNNING, SOON};
 use barevirt_e2e::{
-    Console, Namespace, Node, alone, guest, held_connection, in_namespace, installation, local_volume, pods,
-    undisturbed,
+    Console, Namespace, Node, alone, guest, in_namespace, installation, local_volume, undisturbed,
 };
 use serde_json::{Value, json};
 use std::fs;
 use std::sync::RwLockWriteGuard;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn uid(object: &Value) -> String {
     object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
@@ -82,89 +83,6 @@ fn a_guest_does_not_notice_the_death_of_controllers_and_apis() {
             component_is_ready("virt-controller")?;
             component_is_ready("virt-api")
         })
-    });
-}
-
-/// The bindings of the pod's network, with the names of their guests. Guests of binding plugins are named like them.
-const BINDINGS: [(&str, &str); 5] = [
-    ("masquerade", "masquerade"),
-    ("bridge", "bridge"),
-    ("passtBinding", "passt"),
-    (PLUGIN, MANAGED),
-    (PLUGIN, MACVTAP),
-];
-const PLUGIN: &str = "binding";
-/// The node of the plugins' guests.
-const NODE: &str = "node01";
-/// The families of IP, as the names of the pods at the other ends have them, in the order of [`pods::both_addresses`].
-const FAMILIES: [&str; 2] = ["ipv4", "ipv6"];
-/// How long connections are held.
-const HELD: Duration = Duration::from_secs(60);
-
-/// The pod with a connection of that family to a guest.
-fn peer(guest: &str, family: &str) -> String {
-    format!("{family}-to-{guest}")
-}
-
-/// The guest of a binding.
-fn bound(binding: &str, name: &str) -> Value {
-    if binding == PLUGIN {
-        return binding_plugins::on_pod_network(name, name, NODE, "#!/bin/sh\n");
-    }
-    let mut manifest = guest::instance(name);
-    let ports = json!([{ "port": held_connection::PORT }]);
-    guest::spec_of(&mut manifest)["domain"]["devices"]["interfaces"] =
-        json!([{ "name": "default", binding: {}, "ports": ports }]);
-    manifest
-}
-
-/// Starts a connection of each family to the guest of a binding, once the guest has its addresses.
-fn begin_connections(namespace: &Namespace, binding: &str, name: &str) -> Result<()> {
-    namespace.wait_phase(name, "Running", RUNNING)?;
-    let mut console = Console::open(namespace, name)?;
-    console.login(BOOT)?;
-    let addresses = pods::both_addresses(&namespace.launcher(name)?)?;
-    if binding == PLUGIN {
-        let beside = format!("beside-{name}");
-        let beside = pods::client_on(namespace, &beside, NODE)?;
-        binding_plugins::take_addresses(&mut console, &addresses, &beside)?;
-    }
-    let inside = match binding {
-        "masquerade" => ["10.0.2.2/", "fd10:0:2::2/"].map(str::to_owned),
-        _ => addresses.each_ref().map(|address| format!("{address}/")),
-    };
-    networks::wait_inside(&mut console, &inside)?;
-    for (family, address) in FAMILIES.into_iter().zip(&addresses) {
-        held_connection::begin_at(namespace, &peer(name, family), &mut console, address)?;
-    }
-    console.leave().map(drop)
-}
-
-#[test]
-fn connections_to_guests_of_every_binding_are_held_for_a_minute_while_handlers_and_controllers_die() {
-    in_namespace("killheld", |namespace| {
-        let _alone = alone();
-        let _changed = binding_plugins::begin()?;
-        for (binding, name) in BINDINGS {
-            namespace.apply(&bound(binding, name))?;
-        }
-        binding_plugins::make_macvtap(namespace, MACVTAP, FIRST)?;
-        for (binding, name) in BINDINGS {
-            begin_connections(namespace, binding, name)?;
-        }
-        let begun = Instant::now();
-        installation::kill("virt-handler")?;
-        installation::kill("virt-controller")?;
-        component_is_ready("virt-handler")?;
-        component_is_ready("virt-controller")?;
-        thread::sleep(HELD.saturating_sub(begun.elapsed()));
-        for pod in BINDINGS.iter().flat_map(|(_, name)| FAMILIES.map(|family| peer(name, family))) {
-            held_connection::goes_on(namespace, &pod)?;
-            let received = held_connection::received_by(namespace, &pod)?;
-            println!("{pod}: {} numbers, the longest gap: {:?}", received.numbers, received.longest_gap);
-            received.has_no_long_gap().context(pod)?;
-        }
-        Ok(())
     });
 }
 
