@@ -12,10 +12,11 @@ use std::time::Duration;
 
 /// The pod at the other end.
 pub const POD: &str = "listener";
-/// The guest's address, on the network where the pod's is chosen from a range.
-const GUEST: &str = "10.80.0.200";
-const RANGE: &str = "10.80.0.0/24";
-const LAST: &str = "10.80.0.99";
+/// What a guest has on the network of its card, for IPv4 and IPv6.
+const ON_CARD: [OnCard; 2] = [
+    OnCard { guest: "10.80.0.200", prefix: 24, range: "10.80.0.0/24", last: "10.80.0.99" },
+    OnCard { guest: "fd80::200", prefix: 64, range: "fd80::/64", last: "fd80::99" },
+];
 /// The longest time that may pass without a number, on a busy machine.
 const LONGEST_GAP: Duration = Duration::from_secs(20);
 /// Where the guest sends its numbers.
@@ -24,6 +25,14 @@ pub const PORT: u16 = 9000;
 const CARD: &str = "lan";
 /// MAC address of the card, from which alone the network takes packets.
 const MAC: &str = "02:00:00:77:00:10";
+
+/// The guest's address, and the range from which the pod's is chosen.
+struct OnCard {
+    guest: &'static str,
+    prefix: u8,
+    range: &'static str,
+    last: &'static str,
+}
 
 /// What the pod has received.
 #[derive(Debug)]
@@ -54,17 +63,32 @@ pub fn with_card(namespace: &Namespace, manifest: &mut Value) -> Result<()> {
     networks::with_card(namespace, manifest, CARD, MAC)
 }
 
-/// Starts the pod, and the connection from it to the guest at that console, which is logged in.
+/// Starts the pod, and the connection from it to the card of the guest at that console, which is logged in.
 ///
 /// # Errors
 /// When the pod does not run, or the first numbers do not arrive.
 pub fn begin(namespace: &Namespace, console: &mut Console) -> Result<()> {
-    let range = json!([[{ "subnet": RANGE, "rangeEnd": LAST }]]);
-    networks::define(namespace, POD, &json!({ "ipam": { "type": "host-local", "ranges": range } }))?;
-    let mut pod = listener(POD, GUEST);
-    pod["metadata"]["annotations"] = json!({ "k8s.v1.cni.cncf.io/networks": POD });
-    console.ok(&format!("ip addr add {GUEST}/24 dev eth1 && ip link set eth1 up"), SOON)?;
-    connect(namespace, POD, &pod, console)
+    begin_on_card(namespace, &[POD], console)
+}
+
+/// The same from pods of these names: the first one connects by IPv4, a second one by IPv6.
+///
+/// # Errors
+/// When a pod does not run, or the first numbers do not arrive.
+pub fn begin_on_card(namespace: &Namespace, pods: &[&str], console: &mut Console) -> Result<()> {
+    console.ok("ip link set eth1 up", SOON)?;
+    for (name, OnCard { guest, prefix, range, last }) in pods.iter().zip(ON_CARD) {
+        // Each node has a list of its own of the addresses in use, so each pod has a range of its own.
+        let ranges = json!([[{ "subnet": range, "rangeEnd": last }]]);
+        networks::define(namespace, name, &json!({ "ipam": { "type": "host-local", "ranges": ranges } }))?;
+        let mut pod = listener(name, guest);
+        pod["metadata"]["annotations"] = json!({ "k8s.v1.cni.cncf.io/networks": name });
+        // The guest does not answer at an IPv6 address until it knows that no other station has it.
+        let is_settled = "until ! ip -6 addr show dev eth1 | grep -q tentative; do sleep 0.2; done";
+        console.ok(&format!("ip addr add {guest}/{prefix} dev eth1 && {is_settled}"), SOON)?;
+        connect(namespace, name, &pod, console)?;
+    }
+    Ok(())
 }
 
 /// Starts a pod of that name, and the connection from it to the guest at that console, which is logged in. The guest is

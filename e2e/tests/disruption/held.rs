@@ -20,6 +20,8 @@ const BINDINGS: [(&str, &str); 5] = [
     (PLUGIN, MACVTAP),
 ];
 const PLUGIN: &str = "binding";
+/// The guest with a second card, a bridge on a network beside that of the pods. Its connections go there.
+const SECOND: &str = "second";
 /// The node of the plugins' guests.
 const NODE: &str = "node01";
 /// The families of IP, as the names of the pods at the other ends have them, in the order of [`pods::both_addresses`].
@@ -66,6 +68,16 @@ fn begin_connections(namespace: &Namespace, binding: &str, name: &str) -> Result
     console.leave().map(drop)
 }
 
+/// The same to the second card of the guest that has one.
+fn begin_on_card(namespace: &Namespace) -> Result<()> {
+    namespace.wait_phase(SECOND, "Running", RUNNING)?;
+    let mut console = Console::open(namespace, SECOND)?;
+    console.login(BOOT)?;
+    let pods = FAMILIES.map(|family| peer(SECOND, family));
+    held_connection::begin_on_card(namespace, &pods.each_ref().map(String::as_str), &mut console)?;
+    console.leave().map(drop)
+}
+
 #[test]
 fn connections_to_guests_of_every_binding_are_held_for_a_minute_while_handlers_and_controllers_die() {
     in_namespace("killheld", |namespace| {
@@ -74,17 +86,22 @@ fn connections_to_guests_of_every_binding_are_held_for_a_minute_while_handlers_a
         for (binding, name) in BINDINGS {
             namespace.apply(&bound(binding, name))?;
         }
+        let mut second = guest::instance(SECOND);
+        held_connection::with_card(namespace, &mut second)?;
+        namespace.apply(&second)?;
         binding_plugins::make_macvtap(namespace, MACVTAP, FIRST)?;
         for (binding, name) in BINDINGS {
             begin_connections(namespace, binding, name)?;
         }
+        begin_on_card(namespace)?;
         let begun = Instant::now();
         installation::kill("virt-handler")?;
         installation::kill("virt-controller")?;
         component_is_ready("virt-handler")?;
         component_is_ready("virt-controller")?;
         thread::sleep(HELD.saturating_sub(begun.elapsed()));
-        for pod in BINDINGS.iter().flat_map(|(_, name)| FAMILIES.map(|family| peer(name, family))) {
+        let guests = BINDINGS.iter().map(|(_, name)| *name).chain([SECOND]);
+        for pod in guests.flat_map(|guest| FAMILIES.map(|family| peer(guest, family))) {
             held_connection::goes_on(namespace, &pod)?;
             let received = held_connection::received_by(namespace, &pod)?;
             println!("{pod}: {} numbers, the longest gap: {:?}", received.numbers, received.longest_gap);
