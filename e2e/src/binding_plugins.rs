@@ -11,9 +11,10 @@ use crate::console::Console;
 use crate::guest;
 use crate::installation::{Changed, wait_available};
 use crate::namespace::Namespace;
+use crate::networks;
 use crate::node::Node;
 use crate::pods::Client;
-use crate::wait::{self, RUNNING, SOON};
+use crate::wait::{self, BOOT, RUNNING, SOON};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -53,6 +54,26 @@ pub fn on_pod_network(name: &str, plugin: &str, node: &str, user_data: &str) -> 
     manifest
 }
 
+/// Starts the machine `vm`, whose guest can move. Its second card is on a macvtap, with that MAC address, on a network of both
+/// nodes. The console is logged in.
+///
+/// # Errors
+/// When the guest does not boot in time.
+pub fn start_movable(namespace: &Namespace, mac: &str) -> Result<Console> {
+    networks::define(namespace, "lan", &json!({"macspoofchk": false}))?;
+    let mut machine = guest::movable(guest::machine("vm", "Always"));
+    let spec = guest::spec_of(&mut machine);
+    let card = json!({"name": "lan", "binding": {"name": MACVTAP}, "macAddress": mac});
+    guest::push(&mut spec["domain"]["devices"]["interfaces"], card);
+    guest::push(&mut spec["networks"], json!({"name": "lan", "multus": {"networkName": "lan"}}));
+    namespace.apply(&machine)?;
+    make_macvtap(namespace, "vm", BESIDE)?;
+    namespace.wait_phase("vm", "Running", RUNNING)?;
+    let mut console = Console::open(namespace, "vm")?;
+    console.login(BOOT)?;
+    Ok(console)
+}
+
 /// Turns a link of the pod into a macvtap with the link's name and IP addresses. A macvtap has another MAC address than the link
 /// below it. It gets its name last, since the handler takes it then. The link below, which is on the node with a CNI plugin, says
 /// nothing about the addresses above it.
@@ -83,9 +104,18 @@ pub fn make_macvtap(namespace: &Namespace, guest: &str, link: &str) -> Result<()
 /// # Errors
 /// When there is no such pod in time, or no such link, or the guest does not move.
 pub fn migrate_to_macvtap(namespace: &Namespace, guest: &str, link: &str) -> Result<Value> {
+    let home = begin_migration_to_macvtap(namespace, guest, link)?;
+    namespace.wait_moved(guest, &home)
+}
+
+/// The same, without the end of the migration. Returns the node that the guest is on until then.
+///
+/// # Errors
+/// When the guest cannot move, or there is no such pod in time, or no such link.
+pub fn begin_migration_to_macvtap(namespace: &Namespace, guest: &str, link: &str) -> Result<Value> {
     let home = namespace.begin_migration(guest)?;
     make_macvtap_in(|| namespace.target(guest), link)?;
-    namespace.wait_moved(guest, &home)
+    Ok(home)
 }
 
 fn make_macvtap_in(find: impl Fn() -> Result<Value>, link: &str) -> Result<()> {

@@ -212,17 +212,7 @@ fn a_guest_on_a_macvtap_moves_on_the_test_beds_delegates_network_and_a_connectio
     in_namespace("pluginmoves", |namespace| {
         let _alone = alone();
         let _changed = binding_plugins::begin()?;
-        networks::define(namespace, "lan", &json!({"macspoofchk": false}))?;
-        let mut machine = guest::movable(guest::machine("vm", "Always"));
-        let spec = guest::spec_of(&mut machine);
-        let card = json!({"name": "lan", "binding": {"name": MACVTAP}, "macAddress": MOVES});
-        guest::push(&mut spec["domain"]["devices"]["interfaces"], card);
-        guest::push(&mut spec["networks"], json!({"name": "lan", "multus": {"networkName": "lan"}}));
-        namespace.apply(&machine)?;
-        binding_plugins::make_macvtap(namespace, "vm", BESIDE)?;
-        namespace.wait_phase("vm", "Running", RUNNING)?;
-        let mut console = Console::open(namespace, "vm")?;
-        console.login(BOOT)?;
+        let mut console = binding_plugins::start_movable(namespace, MOVES)?;
         held_connection::begin(namespace, &mut console)?;
         let refreshed = changes_of_link(&mut console, MOVES)? + 2;
         console.leave()?;

@@ -1,9 +1,11 @@
 //! Connections to guests, which are held while daemons are killed.
 
-use anyhow::{Context, Result};
-use barevirt_e2e::binding_plugins::{self, FIRST, MACVTAP, MANAGED};
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::binding_plugins::{self, BESIDE, FIRST, MACVTAP, MANAGED};
 use barevirt_e2e::harm::component_is_ready;
-use barevirt_e2e::wait::{BOOT, RUNNING};
+use barevirt_e2e::networks::Left;
+use barevirt_e2e::slow_moves::SlowMoves;
+use barevirt_e2e::wait::{BOOT, MOVED, RUNNING};
 use barevirt_e2e::{
     Console, Namespace, alone, guest, held_connection, in_namespace, installation, networks, pods,
 };
@@ -108,5 +110,36 @@ fn connections_to_guests_of_every_binding_are_held_for_a_minute_while_handlers_a
             received.has_no_long_gap().context(pod)?;
         }
         Ok(())
+    });
+}
+
+/// MAC address of the card of the guest that moves.
+const MOVES: &str = "02:00:00:79:00:11";
+
+#[test]
+fn a_connection_to_a_guest_on_a_macvtap_goes_on_though_the_handlers_die_while_it_moves() {
+    in_namespace("killmacvtap", |namespace| {
+        let _alone = alone();
+        let _changed = binding_plugins::begin()?;
+        let mut console = binding_plugins::start_movable(namespace, MOVES)?;
+        held_connection::begin(namespace, &mut console)?;
+        console.leave()?;
+        let left = Left::of(&namespace.launcher("vm")?)?;
+        // At this rate the guest's memory takes a quarter of a minute.
+        let _slow = SlowMoves::begin(namespace, "2Mi")?;
+        let home = binding_plugins::begin_migration_to_macvtap(namespace, "vm", BESIDE)?;
+        namespace.wait("vmi", "vm", "to be on its way", MOVED, |vmi| {
+            vmi["status"]["migrationState"]["startTimestamp"].is_string()
+        })?;
+        installation::kill("virt-handler")?;
+        let state = &namespace.need("vmi", "vm")?["status"]["migrationState"];
+        ensure!(state["completed"].is_null(), "it has moved before the handlers died: {state}");
+        component_is_ready("virt-handler")?;
+        namespace.wait_moved("vm", &home)?;
+        held_connection::goes_on(namespace, held_connection::POD)?;
+        let received = held_connection::received(namespace)?;
+        println!("the longest gap while the guest moved: {:?}", received.longest_gap);
+        received.has_no_long_gap()?;
+        left.wait_gone()
     });
 }
