@@ -9,7 +9,10 @@
 //!
 //! The names are KubeVirt's, so that Barevirt and KubeVirt understand each other's pods.
 
-use crate::v1::{Interface, MultusNetwork, Network, VirtualMachineInstance, VirtualMachineInstanceSpec};
+use crate::v1::{
+    Interface, MultusNetwork, Network, NetworkInterfaceStatus, VirtualMachineInstance,
+    VirtualMachineInstanceSpec,
+};
 use sha2::{Digest, Sha256};
 use std::fmt::{Display, Formatter};
 
@@ -127,8 +130,18 @@ pub fn is_in_status(vmi: &VirtualMachineInstance, name: &str) -> bool {
 
 /// Whether the guest has the card of this name, according to the status.
 pub fn is_in_guest(vmi: &VirtualMachineInstance, name: &str) -> bool {
+    in_guest(vmi, name).is_some()
+}
+
+/// Number of queues of the card of this name, if the guest has it, according to the status. It stays the same on every node, also
+/// while the guest gets or loses virtual CPUs.
+pub fn queues_in_guest(vmi: &VirtualMachineInstance, name: &str) -> Option<u32> {
+    u32::try_from(in_guest(vmi, name)?.queue_count?).ok()
+}
+
+fn in_guest<'a>(vmi: &'a VirtualMachineInstance, name: &str) -> Option<&'a NetworkInterfaceStatus> {
     let mut told = vmi.status.iter().flat_map(|status| &status.interfaces);
-    told.any(|told| {
+    told.find(|told| {
         told.name.as_deref() == Some(name) && is_reported_by(told.info_source.as_deref(), SOURCE_DOMAIN)
     })
 }

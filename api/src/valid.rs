@@ -203,13 +203,16 @@ impl ValidVmi {
         &self.interfaces
     }
 
-    /// Queues of an interface: one for each virtual CPU, if that is requested and the card can have several. A card of
-    /// passt has one queue.
+    /// Queues of an interface: one for each virtual CPU, if that is requested and the card can have several. A card that the
+    /// guest has keeps its number, which the status has. A card of passt has one queue.
     pub fn queues(&self, interface: &Interface) -> u32 {
         let wanted = self.spec().domain.devices.network_interface_multiqueue == Some(true);
         let virtio = interface.model.as_deref().is_none_or(|model| model.is_empty() || model == "virtio");
-        let several = wanted && virtio && interface.passt_binding.is_none();
-        if several { self.topology.vcpus().clamp(1, MAX_QUEUES) } else { 1 }
+        if !wanted || !virtio || interface.passt_binding.is_some() {
+            return 1;
+        }
+        let present = networks::queues_in_guest(&self.vmi, &interface.name);
+        present.unwrap_or_else(|| self.topology.vcpus()).clamp(1, MAX_QUEUES)
     }
 
     /// Devices of the node for the guest: field path and resource of each. GPUs come first.

@@ -134,6 +134,33 @@ fn queues_follow_the_cpus_where_that_is_asked_for_and_the_card_has_them() {
 }
 
 #[test]
+fn a_card_that_the_guest_has_keeps_its_queues_while_cpus_come_and_go() {
+    let queues = |status: Value, sockets: u32| {
+        let mut object = spec();
+        object["domain"]["devices"]["networkInterfaceMultiqueue"] = json!(true);
+        object["domain"]["cpu"] = json!({"sockets": sockets, "maxSockets": 8});
+        let status =
+            json!({"interfaces": [{"name": "other", "infoSource": "domain", "queueCount": 7}, status]});
+        let vmi = json!({"metadata": {"name": "vm"}, "spec": object, "status": status});
+        let vmi = ValidVmi::new(read(vmi)).unwrap();
+        vmi.queues(&vmi.interfaces()[0].interface)
+    };
+    let card = |source: &str, count: Value| json!({"name": "n", "infoSource": source, "queueCount": count});
+    for (status, sockets, wanted) in [
+        (card("domain, guest-agent", json!(1)), 4, 1),
+        (card("domain, multus-status", json!(4)), 2, 4),
+        // Its network is attached, but the guest does not have the card.
+        (card("multus-status", json!(4)), 2, 2),
+        // Nobody has said how many it has, or a number that no card can have.
+        (card("domain", Value::Null), 3, 3),
+        (card("domain", json!(0)), 3, 1),
+        (card("domain", json!(-1)), 3, 3),
+    ] {
+        assert_eq!(queues(status.clone(), sockets), wanted, "{status} {sockets}");
+    }
+}
+
+#[test]
 fn a_long_name_gives_a_host_name_that_fits() {
     let mut object = spec();
     object["hostname"] = json!("");

@@ -2,8 +2,8 @@
 
 use crate::hotplug_volumes::{open, volume_status, wait_disk, wait_ready, wait_unreported};
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
 use serde_json::json;
 use std::time::Duration;
 
@@ -98,6 +98,7 @@ fn a_guest_that_got_cpus_and_memory_moves_and_gets_more() {
         let domain = &mut guest::spec_of(&mut machine)["domain"];
         domain["cpu"] = json!({ "sockets": 1 });
         domain["memory"] = json!({ "guest": "1Gi" });
+        domain["devices"]["networkInterfaceMultiqueue"] = json!(true);
         namespace.apply(&machine)?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         let mut console = Console::open(namespace, "vm")?;
@@ -114,12 +115,28 @@ fn a_guest_that_got_cpus_and_memory_moves_and_gets_more() {
         ensure!(total > 1100 << 10, "it has {total} KiB");
         console.ok("dd if=/dev/urandom of=/root/written bs=1M count=2 2>/dev/null && sync", COMMAND)?;
         console.leave()?;
+        answers_all(namespace)?;
         grow(namespace, 3, "1536Mi")?;
         namespace.migrate("vm")?;
         let vmi = namespace.need("vmi", "vm")?;
         ensure!(vmi["status"]["currentCPUTopology"]["sockets"] == 3, "{}", vmi["status"]);
         Ok(())
     });
+}
+
+/// Checks that the guest answers each of many connections, by the one queue with which it was started. The kernel spreads
+/// connections over all queues that are open, and some would get lost in one that nobody reads.
+fn answers_all(namespace: &Namespace) -> Result<()> {
+    let client = pods::client(namespace, "client")?;
+    wait::until_true("each of twenty connections to be answered", SOON, || {
+        let url = format!("http://{}/hostname", pods::host(&namespace.address("vm")?));
+        let ask = format!("timeout 5 wget -qO- {url} >/dev/null || exit 1");
+        Ok(client.sh(&format!("for i in $(seq 20); do {ask}; done"))?.code == 0)
+    })?;
+    let vmi = namespace.need("vmi", "vm")?;
+    let card = &vmi["status"]["interfaces"][0];
+    ensure!(card["queueCount"] == 1, "{card}");
+    Ok(())
 }
 
 /// Gives the guest that many sockets and that much memory, and waits until it has both.

@@ -368,3 +368,44 @@ async fn a_card_is_plugged_and_unplugged_in_a_running_guest_and_a_missing_link_a
     sleep(Duration::from_millis(500)).await;
     assert_eq!((node.writes(), node.server.read().status.unwrap().interfaces.len()), (writes, 1));
 }
+
+#[tokio::test]
+async fn cards_have_a_queue_for_each_cpu_that_is_granted_and_keep_them_when_more_are() {
+    let Some(node) = Node::new() else { return };
+    {
+        let mut vmi = node.server.vmi.lock().unwrap();
+        vmi["spec"]["domain"]["cpu"] = json!({"sockets": 4, "maxSockets": 4});
+        vmi["spec"]["domain"]["devices"]["networkInterfaceMultiqueue"] = json!(true);
+        // Its pod is not large enough yet.
+        vmi["status"]["currentCPUTopology"] = json!({"sockets": 2});
+    }
+    let vm = node.start();
+    node.reach(&vm, "Running").await;
+    attach_red(&node.network, &node.fake.network_namespace(), Vec::new());
+    node.change(&vm, |vmi| {
+        let card = json!({"name": "red", "bridge": {}});
+        vmi["spec"]["domain"]["devices"]["interfaces"].as_array_mut().unwrap().push(card);
+        let network = json!({"name": "red", "multus": {"networkName": "red"}});
+        vmi["spec"]["networks"].as_array_mut().unwrap().push(network);
+        let told =
+            json!({"name": "red", "infoSource": "multus-status", "podInterfaceName": "podb1f51a511f1"});
+        vmi["status"]["interfaces"].as_array_mut().unwrap().push(told);
+    });
+    node.red(&vm, "domain, multus-status").await;
+    let queues = || {
+        let interfaces = node.server.read().status.unwrap().interfaces;
+        interfaces.into_iter().map(|one| one.queue_count).collect::<Vec<_>>()
+    };
+    assert_eq!(queues(), [Some(2), Some(2)]);
+
+    node.change(&vm, |vmi| {
+        let resized = json!({"type": "HotVCPUChange", "status": "True", "reason": "PodResized"});
+        vmi["status"]["conditions"] = json!([resized]);
+    });
+    drop(vm);
+    let vm = node.start();
+    let mut found = vm.launcher.clone();
+    timeout(WAIT, found.wait_for(Option::is_some)).await.unwrap().unwrap();
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(queues(), [Some(2), Some(2)]);
+}

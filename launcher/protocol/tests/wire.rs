@@ -176,6 +176,7 @@ fn routes_and_cards() {
     let route = Route { destination: "fd00::".into(), prefix: 64, gateway: String::new() };
     golden(&Interface { ipv6_routes: vec![route], ..Interface::default() }, "9a010a 0a06 666430303a3a 1040");
     golden(&Interface { refreshes_link: true, ..Interface::default() }, "880101");
+    golden(&Interface { queues: 4, ..Interface::default() }, "a00104");
     let card = Card {
         name: "n".into(),
         plugged: true,

@@ -106,6 +106,62 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_comes_with_the_queues_that_its_cards_have() {
+        let queues = |boot: u32, sockets: u32, has: [u32; 2], handed_over: [u32; 2]| {
+            let layout = json!({"version": "v1", "ports": 16, "devices": {}, "sockets": boot}).to_string();
+            let vmi = json!({
+                "metadata": {"name": "a", "namespace": "b", "uid": "u",
+                    "annotations": {PCI_LAYOUT_ANNOTATION: layout}},
+                "spec": {
+                    "domain": {"memory": {"guest": "128Mi"}, "cpu": {"sockets": sockets, "maxSockets": 4},
+                        "devices": {"networkInterfaceMultiqueue": true, "interfaces": [
+                            {"name": "default", "masquerade": {}}, {"name": "red", "bridge": {}},
+                        ]}},
+                    "networks": [
+                        {"name": "default", "pod": {}}, {"name": "red", "multus": {"networkName": "red"}},
+                    ],
+                },
+                "status": {"currentCPUTopology": {"sockets": sockets}, "interfaces": [
+                    {"name": "default", "infoSource": "domain", "queueCount": has[0]},
+                    {"name": "red", "infoSource": "domain, multus-status", "queueCount": has[1]},
+                ]},
+            });
+            let card = |name: &str, queues: u32| Interface {
+                name: name.to_owned(),
+                network: name.to_owned(),
+                queues,
+                ..Interface::default()
+            };
+            let interfaces = vec![card("default", handed_over[0]), card("red", handed_over[1])];
+            let request = SyncRequest {
+                vmi: vmi.to_string().into_bytes(),
+                facts: Some(Facts { interfaces, ..Facts::default() }),
+                incoming_migration: "m".to_owned(),
+                ..SyncRequest::default()
+            };
+            let wanted = Arc::new(judge("u", None, request).unwrap());
+            let started = as_started(&wanted).unwrap();
+            assert_eq!(started.vmi.topology().sockets, boot);
+            let taps = |wanted: &Wanted| {
+                let cards = wanted.facts.interfaces.iter();
+                cards.map(|facts| wanted.taps(facts).len()).collect::<Vec<usize>>()
+            };
+            assert_eq!(taps(&wanted), taps(&started), "what it waits for is what QEMU gets");
+            taps(&started)
+        };
+        // A handler of an older version does not say how many it has handed over.
+        for is_told in [1, 0] {
+            assert_eq!(queues(1, 4, [1, 1], [is_told; 2]), [1, 1], "it has grown");
+            assert_eq!(
+                queues(1, 4, [1, 4], [is_told, 4 * is_told]),
+                [1, 4],
+                "a card came after it had grown"
+            );
+            assert_eq!(queues(4, 2, [4, 4], [4 * is_told; 2]), [4, 4], "it has shrunk");
+        }
+    }
+
+    #[test]
     fn a_guest_comes_with_the_cards_that_it_has() {
         let vmi = json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",

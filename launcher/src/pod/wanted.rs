@@ -176,7 +176,11 @@ impl Wanted {
             return Vec::new();
         }
         let interface = self.vmi.interfaces().iter().find(|valid| valid.interface.name == facts.name);
-        let queues = interface.map_or(1, |valid| self.vmi.queues(&valid.interface));
+        let queues = match facts.queues {
+            // A handler of an older version does not say how many it has handed over.
+            0 => interface.map_or(1, |valid| self.vmi.queues(&valid.interface)),
+            handed_over => handed_over,
+        };
         tap_queues(&facts.network, queues).collect()
     }
 
@@ -206,9 +210,15 @@ mod tests {
         let interface = default();
         let facts = Facts { interfaces: vec![interface], ..Facts::default() };
         let vmi = ValidVmi::new(vmi).unwrap();
-        let wanted = Wanted { revision: 1, spec_hash: String::new(), vmi, facts, incoming: None };
+        let mut wanted = Wanted { revision: 1, spec_hash: String::new(), vmi, facts, incoming: None };
         let needed = Vec::from_iter(wanted.needed(true));
         assert_eq!(needed, ["net/pod/dhcp4", "net/pod/tap", "net/pod/tap.1", "net/pod/tap.2"]);
+        // More or fewer CPUs were granted when the handler opened it.
+        for (queues, last) in [(2, "net/pod/tap.1"), (4, "net/pod/tap.3"), (1, "net/pod/tap")] {
+            wanted.facts.interfaces[0].queues = queues;
+            let taps = wanted.taps(&wanted.facts.interfaces[0]);
+            assert_eq!(taps.last().map(String::as_str), Some(last));
+        }
     }
 
     #[test]

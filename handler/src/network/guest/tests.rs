@@ -74,6 +74,26 @@ fn only_cards_plugged_into_a_running_guest_are_prepared_alone() {
 }
 
 #[test]
+fn a_guest_arrives_with_the_queues_that_its_cards_have() {
+    let queues = |sockets: u32, [default, red]: [u32; 2]| {
+        let told = json!([
+            {"name": "default", "infoSource": "domain, guest-agent", "queueCount": default},
+            {"name": "red", "infoSource": "domain, multus-status", "queueCount": red},
+        ]);
+        let mut vmi = vmi("Running", &told);
+        vmi.spec.domain.devices.network_interface_multiqueue = Some(true);
+        let cpu = json!({"sockets": sockets, "maxSockets": 4});
+        vmi.spec.domain.cpu = serde_json::from_value(cpu).unwrap();
+        let valid = ValidVmi::new(vmi).unwrap();
+        let cards = wanted(&valid, &held(&[]), false, &NO_BINDINGS).unwrap();
+        cards.into_iter().map(|card| card.queues).collect::<Vec<_>>()
+    };
+    assert_eq!(queues(4, [1, 1]), [1, 1], "it has grown");
+    assert_eq!(queues(2, [4, 4]), [4, 4], "it has shrunk");
+    assert_eq!(queues(4, [1, 4]), [1, 4], "a card came after it had grown");
+}
+
+#[test]
 fn single_ports_or_ranges_of_ports_are_forwarded() {
     let forwarded = |field: &str, list: Value| {
         let mut interface = json!({"name": "default", "masquerade": {}});

@@ -80,6 +80,8 @@ impl Session {
                 let valid = valid.interfaces().get(wanted.index);
                 let plugin = valid.and_then(|valid| bindings.of(&valid.interface));
                 let mut facts = guest::facts(&wanted, &one, &resolver);
+                // What is granted may change before the launcher uses them.
+                facts.queues = queues;
                 // passt of the new pod hands out another address, and has none of the guest's connections.
                 facts.refreshes_link =
                     wanted.binding == Binding::Passt || plugin.is_some_and(|plugin| plugin.refreshes_link);

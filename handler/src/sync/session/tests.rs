@@ -113,6 +113,37 @@ async fn each_card_of_a_guest_is_on_its_network_and_in_its_status() {
 }
 
 #[tokio::test]
+async fn the_launcher_hears_how_many_queues_it_has_got_and_hears_the_same_from_the_next_handler() {
+    let Some(fake) = FakeLauncher::start() else { return };
+    let Some(node) = namespace() else { return };
+    connect(&node, &fake.network_namespace(), true);
+    let pods = PodsDir::open(fake.pods.path()).unwrap();
+    let (mut vmi, pod) = (vmi(), pod(&fake));
+    vmi.spec.domain.devices.network_interface_multiqueue = Some(true);
+    vmi.spec.domain.cpu = from(json!({"sockets": 2, "maxSockets": 4}));
+    let told = |session: &Session| {
+        let facts = session.made.as_ref().unwrap().facts.interfaces[0].queues;
+        (facts, session.interfaces().unwrap()[0].queues)
+    };
+    let mut first = Session::open(&pods, &fake.container).await.unwrap();
+    report_in(&mut first, Phase::Waiting).await;
+    first.prepare(&vmi, &pod, true, &NO_BINDINGS).await.unwrap();
+    assert_eq!(told(&first), (2, 2));
+    first.sync(&vmi, "hash").await.unwrap();
+    let running = report_in(&mut first, Phase::Running).await;
+    let taps: Vec<_> = running.descriptors.iter().filter(|name| name.contains("/tap")).collect();
+    assert_eq!(taps, ["net/default/tap", "net/default/tap.1"]);
+
+    // More CPUs have come meanwhile.
+    drop(first);
+    vmi.spec.domain.cpu = from(json!({"sockets": 4, "maxSockets": 4}));
+    let mut second = Session::open(&pods, &fake.container).await.unwrap();
+    report_in(&mut second, Phase::Running).await;
+    assert_eq!(second.prepare(&vmi, &pod, true, &NO_BINDINGS).await.unwrap(), 0);
+    assert_eq!(told(&second), (2, 2));
+}
+
+#[tokio::test]
 async fn a_card_of_the_node_waits_until_it_is_seen_on_the_pod() {
     let Some(fake) = FakeLauncher::start() else { return };
     let mut vmi = vmi();
