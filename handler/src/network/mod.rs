@@ -263,9 +263,10 @@ fn translated(binding: &Masquerade, pod: &Link, prepared: Prepared) -> Prepared 
     };
     let ipv6 =
         Ipv6 { address: six.guest, prefix: six.prefix, gateway: Some(six.gateway), routes: Vec::new() };
+    let ipv4 = pod.has_ipv4().then_some(ipv4);
     let ipv6 = pod.has_ipv6().then_some(ipv6);
     let link_local = pod.has_ipv6().then(|| BRIDGE_MAC.link_local());
-    Prepared { ipv4: Some(ipv4), ipv6, link_local, ..prepared }
+    Prepared { ipv4, ipv6, link_local, ..prepared }
 }
 
 /// The pod's own address and routes, as they were saved.

@@ -53,7 +53,7 @@ pub enum Binding {
 /// Addresses and ports of a masquerade binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Masquerade {
-    /// Addresses of the gateway and of the guest in IPv4.
+    /// Addresses of the gateway and of the guest in IPv4, used if the pod has IPv4.
     pub ipv4: Pair<Ipv4Addr>,
     /// Addresses of the gateway and of the guest in IPv6, used if the pod has IPv6.
     pub ipv6: Pair<Ipv6Addr>,

@@ -429,6 +429,21 @@ fn a_pod_without_ipv6_has_ipv4_only() {
 }
 
 #[test]
+fn a_guest_behind_masquerade_is_told_an_address_of_each_family_that_its_pod_has() {
+    let told = |addresses: &[&str]| {
+        let addresses = addresses.iter().map(|address| (address.parse().unwrap(), 64)).collect();
+        let eth0 = Link { index: 2, mtu: 1400, addresses, ..Link::default() };
+        let bridge = Link { index: 3, ..Link::default() };
+        let links = BTreeMap::from([("eth0".to_owned(), eth0), ("k6t-eth0".to_owned(), bridge)]);
+        let prepared = prepared(&wanted(Vec::new()), &links).unwrap();
+        [prepared.ipv4.is_some(), prepared.ipv6.is_some(), prepared.link_local.is_some()]
+    };
+    assert_eq!(told(&["10.244.9.7", "fd00::7"]), [true, true, true]);
+    assert_eq!(told(&["10.244.9.7", "fe80::7"]), [true, false, false]);
+    assert_eq!(told(&["fd00::7", "fe80::7"]), [false, true, true]);
+}
+
+#[test]
 fn dhcp_socket_receives_from_the_guest_only() {
     let Some((node, pod)) = node_and_pod(true) else { return };
     let wanted = wanted(Vec::new());

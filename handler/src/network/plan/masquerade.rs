@@ -4,6 +4,8 @@
 //! ```text
 //! eth0 (pod address) -- nat --> k6t-eth0 (10.0.2.1, fd10:0:2::1) -- tap0 --> guest (10.0.2.2, fd10:0:2::2)
 //! ```
+//!
+//! The guest has an address of each family of which the pod's link has one.
 
 use std::net::IpAddr;
 
@@ -13,7 +15,7 @@ use super::step::{PlanError, Service, Step};
 use crate::network::addresses::BRIDGE_MAC;
 use crate::network::links::Names;
 use crate::network::nft::neighbours;
-use crate::network::nft::rules::{Rule, Ruleset, masquerade};
+use crate::network::nft::rules::{Action, Chain, Family, Match, Rule, Ruleset, masquerade};
 use crate::network::state::{Link, Masquerade, Observed, Wanted};
 
 /// Settings that the binding needs, in the order in which to write them.
@@ -56,7 +58,7 @@ pub(super) fn plan(
         return Err(no_interface());
     }
     let mut steps = Vec::new();
-    plan_bridge(binding, &names.bridge, observed, pod.mtu, ipv6, &mut steps);
+    plan_bridge(binding, &names.bridge, observed, pod, &mut steps);
     plan_tap(wanted, names, observed, pod.mtu, &mut steps);
     plan_sysctls(tap_sysctls(names), observed, &mut steps);
     let bridge = observed.links.get(&names.bridge);
@@ -73,7 +75,10 @@ pub(super) fn plan(
             Some(_) => {}
         }
     }
-    let mut services = vec![Service::Dhcp4 { only_from: None }];
+    let mut services = Vec::new();
+    if pod.has_ipv4() {
+        services.push(Service::Dhcp4 { only_from: None });
+    }
     if ipv6 {
         services.extend([Service::Dhcp6, Service::RouterAdvertisement]);
     }
@@ -81,14 +86,8 @@ pub(super) fn plan(
     Ok(steps)
 }
 
-fn plan_bridge(
-    binding: &Masquerade,
-    name: &str,
-    observed: &Observed,
-    mtu: u32,
-    ipv6: bool,
-    steps: &mut Vec<Step>,
-) {
+fn plan_bridge(binding: &Masquerade, name: &str, observed: &Observed, pod: &Link, steps: &mut Vec<Step>) {
+    let (mtu, ipv6) = (pod.mtu, pod.has_ipv6());
     let bridge = observed.links.get(name);
     match bridge {
         None => steps.push(Step::CreateBridge { name: name.to_owned(), mac: BRIDGE_MAC, mtu }),
@@ -96,8 +95,10 @@ fn plan_bridge(
         Some(_) => {}
     }
     plan_sysctls(sysctls(name, ipv6), observed, steps);
-    // IPv4 is always set up. The guest may use it even if the pod has no IPv4, to talk to the gateway.
-    let mut addresses = vec![(IpAddr::V4(binding.ipv4.gateway), binding.ipv4.prefix)];
+    let mut addresses = Vec::new();
+    if pod.has_ipv4() {
+        addresses.push((IpAddr::V4(binding.ipv4.gateway), binding.ipv4.prefix));
+    }
     if ipv6 {
         addresses.push((IpAddr::V6(binding.ipv6.gateway), binding.ipv6.prefix));
         // Router advertisements are sent from this address. The kernel would generate the same one, but only
@@ -112,8 +113,8 @@ fn plan_bridge(
 }
 
 /// The tables, each with the rules that keep the guest from filling the neighbour tables before those that accept
-/// something. IPv6 only if the pod has it. IPv4 always, because the guest always has it and `kubectl
-/// port-forward` tries 127.0.0.1 first.
+/// something. IPv6 only if the pod has it. If it has no IPv4, the guest is given none, and what it sends by IPv4 all the same
+/// is dropped.
 pub fn rulesets(binding: &Masquerade, names: &Names, pod: &Link) -> Vec<Ruleset> {
     let rules = |gateway: IpAddr, guest, first: Vec<Rule>| {
         let mut own = pod.global().map(|(address, _)| address);
@@ -123,8 +124,14 @@ pub fn rulesets(binding: &Masquerade, names: &Names, pod: &Link) -> Vec<Ruleset>
         Ruleset { family, rules: [first, rules].concat() }
     };
     let (four, six) = (binding.ipv4, binding.ipv6);
-    let first = neighbours::ipv4(&names.bridge, &names.tap, four.guest);
-    let ipv4 = rules(IpAddr::V4(four.gateway), IpAddr::V4(four.guest), first);
+    let ipv4 = if pod.has_ipv4() {
+        let first = neighbours::ipv4(&names.bridge, &names.tap, four.guest);
+        rules(IpAddr::V4(four.gateway), IpAddr::V4(four.guest), first)
+    } else {
+        let from = |link: &String| vec![Match::Input(link.clone())];
+        let dropped = |matches| Rule { chain: Chain::Guest, matches, action: Action::Drop };
+        Ruleset { family: Family::V4, rules: [&names.tap, &names.bridge].map(from).map(dropped).to_vec() }
+    };
     let mut all = vec![ipv4, neighbours::arp(&names.bridge, four.guest)];
     if pod.has_ipv6() {
         let first = neighbours::ipv6(&names.bridge, six, BRIDGE_MAC.link_local());

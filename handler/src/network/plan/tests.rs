@@ -6,7 +6,7 @@ use barevirt_protocol::names::NetworkDescriptor;
 
 use super::*;
 use crate::network::addresses::MacAddress;
-use crate::network::nft::rules::{Action, Chain, Family};
+use crate::network::nft::rules::{Action, Chain, Family, Match, Rule};
 use crate::network::state::{Kind, Link, Masquerade, Route};
 use barevirt_api::masquerade::{IPV4, IPV6};
 
@@ -197,6 +197,32 @@ fn a_pod_without_ipv6_gets_ipv4_only() {
         _ => false,
     };
     assert!(plan(&wanted(), &made).unwrap().iter().any(is_on));
+}
+
+#[test]
+fn a_pod_without_ipv4_gets_ipv6_only_and_drops_what_its_guest_sends_by_ipv4() {
+    let observed = pod(&[("fd00:10:244:1::7", 64), ("fe80::1", 64)]);
+    let steps = plan(&wanted(), &observed).unwrap();
+    let mut tables = Vec::new();
+    for step in &steps {
+        match step {
+            Step::Address { address, .. } => assert!(address.is_ipv6(), "{address}"),
+            Step::CreateRules(rules) => tables.push(rules),
+            Step::Open { service, .. } => assert!(!matches!(service, Service::Dhcp4 { .. }), "{service:?}"),
+            _ => {}
+        }
+    }
+    let families: Vec<Family> = tables.iter().map(|rules| rules.family).collect();
+    assert_eq!(families, [Family::V4, Family::Arp, Family::V6]);
+    let from = |link: &str| Rule {
+        chain: Chain::Guest,
+        matches: vec![Match::Input(link.to_owned())],
+        action: Action::Drop,
+    };
+    assert_eq!(tables[0].rules, [from("tap0"), from("k6t-eth0")]);
+    let made = carry_out(&observed, &steps);
+    assert!(made.held.contains("net/default/dhcp6") && made.held.contains("net/default/ra"));
+    assert_eq!(plan(&wanted(), &made).unwrap(), []);
 }
 
 #[test]
