@@ -24,8 +24,8 @@ pub struct Wanted {
     pub tap_owner: u32,
     /// Number of queues of the tap, at least one.
     pub queues: u32,
-    /// The guest's MAC address. With a bridge binding it is `None`: the guest gets the address of the pod's
-    /// link.
+    /// The guest's MAC address. `None`: the guest gets that of the pod's link. So it is with a bridge or a plugin if the spec
+    /// names no address, until the status has the one with which the guest started.
     pub mac: Option<MacAddress>,
     /// How it is connected to the pod's link.
     pub binding: Binding,

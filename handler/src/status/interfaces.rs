@@ -109,8 +109,8 @@ fn add_source(one: &mut NetworkInterfaceStatus, source: &str) {
 
 /// Adds the guest agent's report about an interface. On the pod network it only provides the interface's name
 /// in the guest: the pod determines the addresses, and the guest can neither add nor remove one. On other
-/// networks the guest's addresses are reported, unless the handler assigned some. Interfaces that only the
-/// guest knows are listed separately.
+/// networks the addresses that it reports take the place of those that the guest was given or has announced.
+/// Interfaces that only the guest knows are listed separately.
 fn by_agent(
     interfaces: &mut [(bool, NetworkInterfaceStatus)],
     guest_only: &mut Vec<NetworkInterfaceStatus>,
