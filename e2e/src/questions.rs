@@ -1,9 +1,28 @@
 //! What guests ask each other: by connections, datagrams, and pings as large as the MTU, in both IP families.
 
 use crate::console::Console;
+use crate::guest;
 use crate::pods::{self, ECHO};
 use crate::wait::SOON;
 use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+/// A guest on the pods' network on that node, whose ports for the questions are reached. The bindings are `masquerade`, `bridge`
+/// and `passt`.
+pub fn instance(name: &str, binding: &str, node: &str) -> Value {
+    let mut manifest = guest::instance(name);
+    let spec = guest::spec_of(&mut manifest);
+    spec["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
+    spec["domain"]["devices"]["interfaces"] = match binding {
+        // passt opens a socket for each port that it forwards.
+        "passt" => {
+            let ports = json!([{ "port": 80 }, { "port": ECHO, "protocol": "UDP" }]);
+            json!([{ "name": "default", "passtBinding": {}, "ports": ports }])
+        }
+        _ => json!([{ "name": "default", binding: {} }]),
+    };
+    manifest
+}
 
 /// Has the guest at that console, which is logged in, answer datagrams at [`ECHO`].
 ///

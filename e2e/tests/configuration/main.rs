@@ -6,5 +6,6 @@
 mod guests;
 mod nodes;
 mod plugins;
+mod plugins_matrix;
 mod reports;
 mod settings;

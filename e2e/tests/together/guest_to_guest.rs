@@ -2,29 +2,12 @@
 //! connections, datagrams, and packets as large as the MTU.
 
 use anyhow::{Context, Result};
-use barevirt_e2e::pods::ECHO;
 use barevirt_e2e::questions::{self, Answering};
 use barevirt_e2e::wait::{BOOT, RUNNING};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
-use serde_json::{Value, json};
+use barevirt_e2e::{Console, Namespace, in_namespace, pods};
 
 const NODES: [&str; 2] = ["node01", "node02"];
 const BINDINGS: [&str; 3] = ["masquerade", "bridge", "passt"];
-
-fn instance(name: &str, binding: &str, node: &str) -> Value {
-    let mut manifest = guest::instance(name);
-    let spec = guest::spec_of(&mut manifest);
-    spec["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
-    spec["domain"]["devices"]["interfaces"] = match binding {
-        // passt opens a socket for each port that it forwards.
-        "passt" => {
-            let ports = json!([{ "port": 80 }, { "port": ECHO, "protocol": "UDP" }]);
-            json!([{ "name": "default", "passtBinding": {}, "ports": ports }])
-        }
-        _ => json!([{ "name": "default", binding: {} }]),
-    };
-    manifest
-}
 
 /// Starts one guest of each binding on each node.
 fn start(namespace: &Namespace) -> Result<Vec<(Answering, Console)>> {
@@ -32,7 +15,7 @@ fn start(namespace: &Namespace) -> Result<Vec<(Answering, Console)>> {
         NODES.iter().flat_map(|node| BINDINGS.map(|binding| format!("{binding}-{node}"))).collect();
     for name in &names {
         let (binding, node) = name.split_once('-').context("a name has two parts")?;
-        namespace.apply(&instance(name, binding, node))?;
+        namespace.apply(&questions::instance(name, binding, node))?;
     }
     let mut guests = Vec::new();
     for name in names {
