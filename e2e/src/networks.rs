@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 /// MTU of these networks, in bytes.
-pub const MTU: u32 = 1400;
+pub const MTU: usize = 1400;
 
 /// Defines a network on the link between the nodes.
 ///

@@ -15,6 +15,9 @@ const BUSYBOX: &str = "localhost/barevirt-cluster/busybox:devel";
 /// Where pods and guests of tests answer datagrams, each with itself.
 pub const ECHO: u16 = 7000;
 
+/// MTU of the pods' network, in bytes.
+pub const MTU: usize = 1500;
+
 /// How many seconds one command in a client asks a web server.
 const ASKING: u32 = 10;
 
@@ -238,10 +241,16 @@ pub fn both_addresses(pod: &Value) -> Result<[String; 2]> {
 }
 
 /// How many bytes of payload a ping or a datagram to that address may have for its packet to be as large as the MTU of the
-/// pods' network, 1500 bytes. By Linux's default, a packet of up to that size must not be fragmented on its way.
+/// pods' network.
 pub fn largest_payload(address: &str) -> usize {
+    payload_within(address, MTU)
+}
+
+/// The same on a network with that MTU, in bytes. By Linux's default, a packet of up to that size must not be fragmented on its
+/// way.
+pub fn payload_within(address: &str, mtu: usize) -> usize {
     // The headers of IP, and of ICMP or UDP.
-    1500 - 8 - if address.contains(':') { 40 } else { 20 }
+    mtu - 8 - if address.contains(':') { 40 } else { 20 }
 }
 
 /// A URL's host part: IPv6 addresses in brackets.

@@ -41,6 +41,8 @@ pub struct Answering {
     pub addresses: [String; 2],
     /// What its web server says, and no other guest's.
     boot: String,
+    /// MTU of the network, in bytes.
+    mtu: usize,
 }
 
 impl Answering {
@@ -51,12 +53,17 @@ impl Answering {
     pub fn begin(console: &mut Console, name: &str, addresses: [String; 2]) -> Result<Self> {
         let boot = console.ok("cat /www/boot-id", SOON)?.trim().to_owned();
         answer_datagrams(console)?;
-        Ok(Self { name: name.to_owned(), addresses, boot })
+        Ok(Self { name: name.to_owned(), addresses, boot, mtu: pods::MTU })
+    }
+
+    /// The same on a network with that MTU, in bytes.
+    pub fn with_mtu(self, mtu: usize) -> Self {
+        Self { mtu, ..self }
     }
 
     /// What another guest asks this one at that address, as commands that fail without an answer.
     fn questions(&self, address: &str) -> [String; 3] {
-        let length = pods::largest_payload(address);
+        let length = pods::payload_within(address, self.mtu);
         let (url, boot) = (format!("http://{}/boot-id", pods::host(address)), &self.boot);
         [
             format!("[ \"$(timeout 5 wget -qO- {url})\" = {boot} ]"),
