@@ -80,8 +80,8 @@ fn start<'a>(namespace: &'a Namespace, name: &'a str, pod: &Value) -> Result<Cli
     Ok(Client { namespace, name })
 }
 
-/// A pod that answers on TCP port 8080 with one line, with a Service of the same name on port 80 in front of it, and answers datagrams
-/// at [`ECHO`].
+/// A pod that answers on TCP port 8080 with one line, and datagrams at [`ECHO`], with a Service of the same name in front of it, which
+/// has an address of each IP family and takes connections at port 80 and datagrams at [`ECHO`].
 pub fn server(namespace: &Namespace, name: &str, line: &str) -> Result<()> {
     serve(namespace, name, &serving(name, line))
 }
@@ -105,7 +105,13 @@ fn serve(namespace: &Namespace, name: &str, pod: &Value) -> Result<()> {
     namespace.apply(&json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": { "name": name },
-        "spec": { "selector": { "app": name }, "ports": [{ "port": 80, "targetPort": 8080 }] },
+        "spec": {
+            "selector": { "app": name }, "ipFamilyPolicy": "PreferDualStack",
+            "ports": [
+                { "name": "web", "port": 80, "targetPort": 8080 },
+                { "name": "echo", "port": ECHO, "protocol": "UDP" },
+            ],
+        },
     }))?;
     wait_running(namespace, name)
 }

@@ -1,9 +1,11 @@
-//! What guests ask each other: by connections, datagrams, and pings as large as the MTU, in both IP families.
+//! What guests ask each other and services: by connections and datagrams, and each other by pings as large as the MTU, in both IP
+//! families.
 
 use crate::console::Console;
 use crate::guest;
+use crate::namespace::Namespace;
 use crate::pods::{self, ECHO};
-use crate::wait::SOON;
+use crate::wait::{self, SOON};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
@@ -88,5 +90,30 @@ pub fn ask_all(console: &mut Console, name: &str, all: &[Answering]) -> Result<(
         }
     }
     ensure!(silent.is_empty(), "no answer:\n{}", silent.join("\n"));
+    Ok(())
+}
+
+/// Has the guest at that console, which is logged in, ask the service of a [server](pods::server) that says this line, at its
+/// addresses of both families.
+///
+/// # Errors
+/// When one does not answer in time, or the service does not have one of each family.
+pub fn ask_service(console: &mut Console, namespace: &Namespace, name: &str, line: &str) -> Result<()> {
+    let service = namespace.need("service", name)?;
+    let given = service["spec"]["clusterIPs"].as_array();
+    let addresses: Vec<&str> = given.into_iter().flatten().filter_map(Value::as_str).collect();
+    let six = addresses.iter().filter(|address| address.contains(':')).count();
+    ensure!((addresses.len(), six) == (2, 1), "service {name} has the addresses {addresses:?}");
+    for address in addresses {
+        let url = format!("http://{}/", pods::host(address));
+        for question in [
+            format!("[ \"$(timeout 5 wget -qO- {url})\" = '{line}' ]"),
+            format!("udp {address} {ECHO} question"),
+        ] {
+            wait::until_true(&format!("an answer of service {name} to {question}"), SOON, || {
+                Ok(console.run(&question, SOON)?.1 == 0)
+            })?;
+        }
+    }
     Ok(())
 }

@@ -149,6 +149,7 @@ fn guests_that_binding_plugins_join_to_the_pod_network_are_exposed_and_reach_eac
             questions::ask_all(&mut console, plugin, &all)?;
             let answer = console.ok("timeout 20 wget -qO- http://greeter/", SOON)?;
             ensure!(answer == "hello from a pod", "the service answers {plugin} with {answer}");
+            questions::ask_service(&mut console, namespace, "greeter", "hello from a pod")?;
             console.leave()?;
         }
         let client = pods::client_on(namespace, "client", "node02")?;

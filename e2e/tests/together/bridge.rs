@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, condition, guest, in_namespace, pods};
+use barevirt_e2e::{Console, Namespace, condition, guest, in_namespace, pods, questions};
 use serde_json::{Value, json};
 
 fn bridged(name: &str) -> Value {
@@ -39,8 +39,9 @@ fn guests_have_their_pods_addresses_and_reach_each_other_and_pods_and_are_reache
         let (others, mut second) = on(namespace, "second", "node02")?;
         let boots = [console.ok(BOOT_ID, SOON)?, second.ok(BOOT_ID, SOON)?];
         second.leave()?;
-        has_its_pods_ipv4_address_and_reaches_a_service(&mut console, &addresses[0])?;
+        has_its_pods_ipv4_address(&mut console, &addresses[0])?;
         has_its_pods_ipv6_address_and_the_networks_router(&mut console, &addresses[1])?;
+        reaches_a_service(namespace, &mut console)?;
         let url = format!("http://{}/boot-id", pods::host(&others[1]));
         wait::until_true(&format!("an answer from {url}"), BOOT, || {
             Ok(console.run(&format!("timeout 5 wget -qO- {url}"), SOON)?.0.trim() == boots[1].trim())
@@ -58,11 +59,9 @@ fn guests_have_their_pods_addresses_and_reach_each_other_and_pods_and_are_reache
     });
 }
 
-fn has_its_pods_ipv4_address_and_reaches_a_service(console: &mut Console, address: &str) -> Result<()> {
+fn has_its_pods_ipv4_address(console: &mut Console, address: &str) -> Result<()> {
     let has = console.ok("ip -4 address show dev eth0", SOON)?;
     ensure!(has.contains(&format!("inet {address}/")), "the pod has {address}, and the guest {has}");
-    let answer = console.ok("timeout 20 wget -qO- http://greeter/", SOON)?;
-    ensure!(answer == "hello from a pod", "{answer}");
     Ok(())
 }
 
@@ -76,6 +75,12 @@ fn has_its_pods_ipv6_address_and_the_networks_router(console: &mut Console, addr
     let default = routes.lines().find(|line| line.starts_with("default via fe80::"));
     ensure!(default.is_some_and(|line| line.contains("dev eth0")), "{routes}");
     Ok(())
+}
+
+fn reaches_a_service(namespace: &Namespace, console: &mut Console) -> Result<()> {
+    let answer = console.ok("timeout 20 wget -qO- http://greeter/", SOON)?;
+    ensure!(answer == "hello from a pod", "{answer}");
+    questions::ask_service(console, namespace, "greeter", "hello from a pod")
 }
 
 fn is_reported(namespace: &Namespace, addresses: &[String]) -> Result<()> {

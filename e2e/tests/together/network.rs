@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{cluster_script, objects};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Forward, Namespace, guest, in_namespace, networks, pods};
+use barevirt_e2e::{Console, Forward, Namespace, guest, in_namespace, networks, pods, questions};
 use serde_json::{Value, json};
 
 fn start(namespace: &Namespace, manifest: &Value) -> Result<()> {
@@ -38,7 +38,7 @@ fn a_guest_has_the_addresses_of_the_binding_reaches_services_and_is_reached() {
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
         gets_the_addresses_of_the_binding(namespace, &mut console)?;
-        reaches_a_service_by_its_dns_name(namespace, &mut console)?;
+        reaches_a_service_by_name_and_addresses(namespace, &mut console)?;
         console.leave()?;
         is_reached_from_pods_on_every_node_by_both_families(namespace)?;
         is_reached_by_port_forward_to_its_pod(namespace)?;
@@ -60,12 +60,12 @@ fn gets_the_addresses_of_the_binding(namespace: &Namespace, console: &mut Consol
     Ok(())
 }
 
-fn reaches_a_service_by_its_dns_name(namespace: &Namespace, console: &mut Console) -> Result<()> {
+fn reaches_a_service_by_name_and_addresses(namespace: &Namespace, console: &mut Console) -> Result<()> {
     for name in ["greeter", &format!("greeter.{}.svc.cluster.local", namespace.name())] {
         let answer = console.ok(&format!("timeout 20 wget -qO- http://{name}/"), SOON)?;
         ensure!(answer == "hello from a pod", "{name} answers {answer}");
     }
-    Ok(())
+    questions::ask_service(console, namespace, "greeter", "hello from a pod")
 }
 
 fn is_reached_from_pods_on_every_node_by_both_families(namespace: &Namespace) -> Result<()> {

@@ -4,7 +4,7 @@
 use anyhow::{Result, bail, ensure};
 use barevirt_e2e::command::cluster_script;
 use barevirt_e2e::wait::{BOOT, MOVED, SOON};
-use barevirt_e2e::{Console, Forward, Namespace, Node, guest, in_namespace, networks, pods};
+use barevirt_e2e::{Console, Forward, Namespace, Node, guest, in_namespace, networks, pods, questions};
 use serde_json::{Value, json};
 
 /// A guest behind passt. It lists its ports, because sockets for all ports need more open files than some nodes allow.
@@ -68,6 +68,7 @@ fn has_its_pods_addresses(namespace: &Namespace, console: &mut Console, addresse
         let answer = console.ok(&format!("timeout 20 wget -qO- http://{name}/"), SOON)?;
         ensure!(answer == "hello from a pod", "{name} answers {answer}");
     }
+    questions::ask_service(console, namespace, "greeter", "hello from a pod")?;
     namespace.address("vm")?;
     let vmi = namespace.need("vmi", "vm")?;
     let told = &vmi["status"]["interfaces"][0];
