@@ -74,7 +74,11 @@ pub fn root_client<'a>(namespace: &'a Namespace, name: &'a str) -> Result<Client
     start(namespace, name, &pod)
 }
 
-fn start<'a>(namespace: &'a Namespace, name: &'a str, pod: &Value) -> Result<Client<'a>> {
+/// The same from that manifest, whose container has busybox.
+///
+/// # Errors
+/// When the API server refuses it, or it does not run in time.
+pub fn start<'a>(namespace: &'a Namespace, name: &'a str, pod: &Value) -> Result<Client<'a>> {
     namespace.apply(pod)?;
     wait_running(namespace, name)?;
     Ok(Client { namespace, name })
@@ -93,7 +97,8 @@ pub fn server_on(namespace: &Namespace, name: &str, line: &str, node: &str) -> R
     serve(namespace, name, &pod)
 }
 
-fn serving(name: &str, line: &str) -> Value {
+/// The manifest of such a pod.
+pub fn serving(name: &str, line: &str) -> Value {
     let script = format!(
         "mkdir /tmp/www; echo '{line}' >/tmp/www/index.html; udp {ECHO} & exec httpd -f -p 8080 -h /tmp/www"
     );
@@ -230,6 +235,29 @@ impl Inside {
         let neighbour = format!("ip neigh replace {address} lladdr {mac} dev net1 nud permanent");
         self.node.sh(&format!("nsenter -t {} -n {neighbour}", self.sandbox)).map(drop)
     }
+
+    /// How many fragments of packets the pod has received and made, in both IP families.
+    ///
+    /// # Errors
+    /// When the node does not answer, or does not say it.
+    pub fn fragments(&self) -> Result<u64> {
+        let show = format!("nsenter -t {} -n cat /proc/net/snmp /proc/net/snmp6", self.sandbox);
+        fragments(&self.node.sh(&show)?)
+    }
+}
+
+/// Adds the kernel's counters up.
+fn fragments(shown: &str) -> Result<u64> {
+    const COUNTERS: [&str; 4] = ["ReasmReqds", "FragCreates", "Ip6ReasmReqds", "Ip6FragCreates"];
+    // IPv4 has a line of names above one of numbers, and IPv6 a line for each name and number.
+    let mut ipv4 = shown.lines().filter(|line| line.starts_with("Ip: "));
+    let (names, numbers) = ipv4.next().zip(ipv4.next()).context("no counters of IPv4")?;
+    let ipv4 = names.split_whitespace().zip(numbers.split_whitespace());
+    let ipv6 = shown.lines().filter_map(|line| line.split_once(char::is_whitespace));
+    let all = ipv4.chain(ipv6).filter(|(name, _)| COUNTERS.contains(name));
+    let all = all.map(|(_, number)| number.trim().parse::<u64>()).collect::<Result<Vec<_>, _>>()?;
+    ensure!(all.len() == COUNTERS.len(), "{} of {COUNTERS:?} are in {shown}", all.len());
+    Ok(all.iter().sum())
 }
 
 /// Both addresses of a pod, the one of IPv4 first.
@@ -262,4 +290,24 @@ pub fn payload_within(address: &str, mtu: usize) -> usize {
 /// A URL's host part: IPv6 addresses in brackets.
 pub fn host(address: &str) -> String {
     if address.contains(':') { format!("[{address}]") } else { address.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fragments_of_both_families_are_counted() {
+        let shown = "Ip: Forwarding ReasmTimeout ReasmReqds ReasmOKs FragOKs FragFails FragCreates
+Ip: 1 0 2 1 3 0 4
+Icmp: InMsgs InErrors
+Icmp: 7 8
+Ip6InReceives                   \t9
+Ip6ReasmReqds                   \t16
+Ip6FragCreates                  \t32
+";
+        assert_eq!(fragments(shown).unwrap(), 2 + 4 + 16 + 32);
+        assert!(fragments("Ip: ReasmReqds FragCreates\nIp: 1 2\n").is_err());
+        assert!(fragments("").is_err());
+    }
 }

@@ -1,5 +1,5 @@
-//! What guests ask each other and services: by connections and datagrams, and each other by pings as large as the MTU, in both IP
-//! families.
+//! What guests and pods ask each other, and guests services: by connections and datagrams, and each other by pings as large as the
+//! MTU, in both IP families.
 
 use crate::console::Console;
 use crate::guest;
@@ -34,15 +34,17 @@ pub fn answer_datagrams(console: &mut Console) -> Result<()> {
     console.ok(&format!("{{ udp {ECHO} & }}"), SOON).map(drop)
 }
 
-/// A guest that answers.
+/// A guest or a pod that answers.
 #[derive(Clone, Debug)]
 pub struct Answering {
     /// Its name.
     pub name: String,
     /// Where the others reach it.
     pub addresses: [String; 2],
-    /// What its web server says, and no other guest's.
-    boot: String,
+    /// Port and path of a page of its web server.
+    page: &'static str,
+    /// What that page says, and nobody else's.
+    says: String,
     /// MTU of the network, in bytes.
     mtu: usize,
 }
@@ -53,9 +55,14 @@ impl Answering {
     /// # Errors
     /// When the console does.
     pub fn begin(console: &mut Console, name: &str, addresses: [String; 2]) -> Result<Self> {
-        let boot = console.ok("cat /www/boot-id", SOON)?.trim().to_owned();
+        let says = console.ok("cat /www/boot-id", SOON)?.trim().to_owned();
         answer_datagrams(console)?;
-        Ok(Self { name: name.to_owned(), addresses, boot, mtu: pods::MTU })
+        Ok(Self { name: name.to_owned(), addresses, page: "80/boot-id", says, mtu: pods::MTU })
+    }
+
+    /// A [pod that says a line](pods::serving), which is its name.
+    pub fn pod(name: &str, addresses: [String; 2]) -> Self {
+        Self { name: name.to_owned(), addresses, page: "8080/", says: name.to_owned(), mtu: pods::MTU }
     }
 
     /// The same on a network with that MTU, in bytes.
@@ -63,12 +70,12 @@ impl Answering {
         Self { mtu, ..self }
     }
 
-    /// What another guest asks this one at that address, as commands that fail without an answer.
+    /// What others ask this one at that address, as commands that fail without an answer.
     fn questions(&self, address: &str) -> [String; 3] {
         let length = pods::payload_within(address, self.mtu);
-        let (url, boot) = (format!("http://{}/boot-id", pods::host(address)), &self.boot);
+        let (url, says) = (format!("http://{}:{}", pods::host(address), self.page), &self.says);
         [
-            format!("[ \"$(timeout 5 wget -qO- {url})\" = {boot} ]"),
+            format!("[ \"$(timeout 5 wget -qO- {url})\" = {says} ]"),
             format!("udp {address} {ECHO} $(printf %0{length}d 7)"),
             format!("ping -c 1 -W 5 -s {length} {address} >/dev/null"),
         ]
@@ -80,11 +87,22 @@ impl Answering {
 /// # Errors
 /// When one does not answer; the error has each question without an answer.
 pub fn ask_all(console: &mut Console, name: &str, all: &[Answering]) -> Result<()> {
+    ask(name, all, |question| Ok(console.run(question, SOON)?.1 == 0))
+}
+
+/// Has the pod of that name ask all others.
+///
+/// # Errors
+/// When one does not answer; the error has each question without an answer.
+pub fn ask_all_from(pod: &pods::Client<'_>, name: &str, all: &[Answering]) -> Result<()> {
+    ask(name, all, |question| Ok(pod.sh(question)?.code == 0))
+}
+
+fn ask(name: &str, all: &[Answering], mut is_answered: impl FnMut(&str) -> Result<bool>) -> Result<()> {
     let mut silent = Vec::new();
     for other in all.iter().filter(|other| other.name != name) {
         for line in other.addresses.iter().flat_map(|address| other.questions(address)) {
-            let ask = format!("(for n in 1 2 3; do {line} && exit 0; done; exit 1)");
-            if console.run(&ask, SOON)?.1 != 0 {
+            if !is_answered(&format!("(for n in 1 2 3; do {line} && exit 0; done; exit 1)"))? {
                 silent.push(format!("{name} to {}: {line}", other.name));
             }
         }

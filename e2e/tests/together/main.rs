@@ -44,6 +44,7 @@ mod imports_quota;
 mod imports_s3;
 mod imports_servers;
 mod instancetypes;
+mod jumbo;
 mod killed;
 mod kinds;
 mod live_update;
