@@ -155,7 +155,7 @@ impl Route {
 }
 
 /// The first address of the network with this prefix length that contains `address`.
-fn network(address: IpAddr, prefix: u8) -> IpAddr {
+pub fn network(address: IpAddr, prefix: u8) -> IpAddr {
     match address {
         IpAddr::V4(address) => {
             let host = u32::MAX.checked_shr(prefix.into()).unwrap_or(0);

@@ -32,6 +32,7 @@ mod frames;
 mod learning;
 mod macvlan;
 mod neighbours;
+mod outside;
 mod passt;
 mod rogue;
 mod rounds;
@@ -250,6 +251,18 @@ fn ask(netns: &OwnedFd, address: impl Into<SocketAddr>) -> Option<String> {
     })
 }
 
+/// Checks that nobody answers at any of these addresses. They are asked at the same time.
+fn nobody_answers(netns: &OwnedFd, addresses: &[(IpAddr, u16)]) {
+    let begin = |address: &(IpAddr, u16)| {
+        let (netns, address) = (netns.try_clone().unwrap(), *address);
+        (address, thread::spawn(move || ask(&netns, address)))
+    };
+    let asked: Vec<_> = addresses.iter().map(begin).collect();
+    for (address, answer) in asked {
+        assert_eq!(answer.join().unwrap(), None, "{address:?}");
+    }
+}
+
 fn prepare_blocking(
     pod: &OwnedFd,
     wanted: &Wanted,
@@ -381,6 +394,11 @@ fn only_listed_ports_are_forwarded() {
     // Connections that the guest opens itself are never restricted.
     serve(&node, (Ipv6Addr::UNSPECIFIED, 9090).into());
     assert!(ask(&guest, (NODE4, 9090)).is_some());
+    // The guest's own address is no way around the list.
+    run_in(&node, "ip", "route add 10.0.2.0/24 via 10.244.9.7");
+    run_in(&node, "ip", "-6 route add fd10:0:2::/120 via fd00:10:244:9::7");
+    let (four, six) = (IpAddr::from(IPV4.guest), IpAddr::from(IPV6.guest));
+    nobody_answers(&node, &[(four, 8080), (four, 8081), (six, 8080), (six, 8081)]);
 }
 
 #[test]

@@ -195,6 +195,9 @@ fn new_rule(family: Family, rule: &Rule) -> NfTablesMessage {
 fn encode_match(condition: &Match) -> Vec<Expressions> {
     match condition {
         Match::Input(name) => vec![load(MetaKey::Iifname), equal(interface_name(name))],
+        Match::InputIsNot(name) => {
+            vec![load(MetaKey::Iifname), compare(Operator::NotEqual, interface_name(name))]
+        }
         Match::Output(name) => vec![load(MetaKey::Oifname), equal(interface_name(name))],
         Match::Source(address) => source(*address, Operator::Equal),
         Match::SourceIsNot(address) => source(*address, Operator::NotEqual),

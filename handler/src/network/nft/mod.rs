@@ -1,8 +1,10 @@
-//! nftables over netlink: the rules ([`rules`], [`neighbours`]), their encoding ([`encode`]), and the socket for them.
+//! nftables over netlink: the rules ([`rules`], [`neighbours`], [`outside`]), their encoding ([`encode`]), and the socket for
+//! them.
 //! It needs neither an `nft` binary nor a library: it sends one batch of messages.
 
 pub mod encode;
 pub mod neighbours;
+pub mod outside;
 pub mod rules;
 
 use std::io;

@@ -13,8 +13,11 @@
 //! ip6 table kubevirt
 //!   guest     in k6t-eth0, to fe80::/10, but not to the router              -> drop   nobody else is looked for
 //!             in k6t-eth0, to the range, but not to the gateway             -> drop
-//!   to_guest  out k6t-eth0, to the range, but not to the guest              -> drop   nor for somebody outside of the pod
+//!   to_guest  out k6t-eth0, to the range, but not to the guest              -> drop   nor to answer a sender outside of the pod
 //! ```
+//!
+//! Nobody outside can send [to the range](super::outside). But a sender outside can say that it has an address of the range, and the
+//! pod answers it.
 //!
 //! Who asks by neighbour discovery is limited in the [rules](super::rules) about sources: by the guest's own address, and by
 //! few link-local ones, since a guest chooses those itself.

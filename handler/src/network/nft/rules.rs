@@ -34,7 +34,8 @@
 //! The last chain is a filter that sees every packet of the guest before any address is translated back. At
 //! that point, an answer to a connection from the pod's loopback is still addressed to the gateway. Such
 //! answers need `route_localnet`, and without the filter that setting would let packets that the guest itself
-//! sends to 127.0.0.1 reach services that listen there.
+//! sends to 127.0.0.1 reach services that listen there. What others send [to the guest's own address](super::outside)
+//! is dropped there, too.
 //!
 //! A guest chooses its link-local address itself. The first eight from which it sends are remembered, each until it has not
 //! been used for a minute. That is longer than the kernel keeps a neighbour that answers.
@@ -94,7 +95,7 @@ pub enum Chain {
     Output,
     /// Outgoing packets, after routing.
     Postrouting,
-    /// Incoming packets, before everything else: the filter for what the guest sends.
+    /// Incoming packets, before everything else: the filter for what the guest sends, and for what others send to it.
     Guest,
     /// Outgoing packets, after routing: the filter for what goes to the guest.
     ToGuest,
@@ -195,6 +196,8 @@ pub struct Few {
 pub enum Match {
     /// The packet came in by this interface.
     Input(String),
+    /// The packet came in by another interface.
+    InputIsNot(String),
     /// The packet goes out by this interface.
     Output(String),
     /// The packet has this source address.

@@ -14,9 +14,9 @@ use super::common::{Setting, plan_sockets, plan_sysctls, plan_tap};
 use super::step::{PlanError, Service, Step};
 use crate::network::addresses::BRIDGE_MAC;
 use crate::network::links::Names;
-use crate::network::nft::neighbours;
 use crate::network::nft::rules::{Action, Chain, Family, Match, Rule, Ruleset, masquerade};
-use crate::network::state::{Link, Masquerade, Observed, Wanted};
+use crate::network::nft::{neighbours, outside};
+use crate::network::state::{Link, Masquerade, Observed, Wanted, network};
 
 /// Settings that the binding needs, in the order in which to write them.
 pub fn sysctls(bridge: &str, ipv6: bool) -> Vec<Setting> {
@@ -112,21 +112,26 @@ fn plan_bridge(binding: &Masquerade, name: &str, observed: &Observed, pod: &Link
     }
 }
 
-/// The tables, each with the rules that keep the guest from filling the neighbour tables before those that accept
-/// something. IPv6 only if the pod has it. If it has no IPv4, the guest is given none, and what it sends by IPv4 all the same
-/// is dropped.
+/// The tables, each with the rules that keep others from the guest's own address, and the guest from filling the
+/// neighbour tables, before those that accept something. IPv6 only if the pod has it. If it has no IPv4, the guest is given
+/// none, and what it sends by IPv4 all the same is dropped.
 pub fn rulesets(binding: &Masquerade, names: &Names, pod: &Link) -> Vec<Ruleset> {
-    let rules = |gateway: IpAddr, guest, first: Vec<Rule>| {
-        let mut own = pod.global().map(|(address, _)| address);
-        let own = own.find(|address| binding.has_sidecar && address.is_ipv4() == gateway.is_ipv4());
+    let rules = |gateway: IpAddr, prefix: u8, guest: IpAddr, first: Vec<Rule>| {
+        let own = || {
+            let addresses = pod.global().map(|(address, _)| address);
+            addresses.filter(move |address| address.is_ipv4() == gateway.is_ipv4())
+        };
+        let in_range = own().filter(|address| network(*address, prefix) == network(gateway, prefix));
+        let closed = outside::closed(&names.bridge, (gateway, prefix), in_range);
+        let behind_sidecar = own().next().filter(|_| binding.has_sidecar);
         let Ruleset { family, rules } =
-            masquerade(&names.pod, &names.bridge, gateway, guest, &binding.ports, own);
-        Ruleset { family, rules: [first, rules].concat() }
+            masquerade(&names.pod, &names.bridge, gateway, guest, &binding.ports, behind_sidecar);
+        Ruleset { family, rules: [vec![closed], first, rules].concat() }
     };
     let (four, six) = (binding.ipv4, binding.ipv6);
     let ipv4 = if pod.has_ipv4() {
         let first = neighbours::ipv4(&names.bridge, &names.tap, four.guest);
-        rules(IpAddr::V4(four.gateway), IpAddr::V4(four.guest), first)
+        rules(four.gateway.into(), four.prefix, four.guest.into(), first)
     } else {
         let from = |link: &String| vec![Match::Input(link.clone())];
         let dropped = |matches| Rule { chain: Chain::Guest, matches, action: Action::Drop };
@@ -135,7 +140,7 @@ pub fn rulesets(binding: &Masquerade, names: &Names, pod: &Link) -> Vec<Ruleset>
     let mut all = vec![ipv4, neighbours::arp(&names.bridge, four.guest)];
     if pod.has_ipv6() {
         let first = neighbours::ipv6(&names.bridge, six, BRIDGE_MAC.link_local());
-        all.push(rules(IpAddr::V6(six.gateway), IpAddr::V6(six.guest), first));
+        all.push(rules(six.gateway.into(), six.prefix, six.guest.into(), first));
     }
     all
 }

@@ -6,9 +6,9 @@ use barevirt_protocol::names::NetworkDescriptor;
 
 use super::*;
 use crate::network::addresses::MacAddress;
-use crate::network::nft::rules::{Action, Chain, Family, Match, Rule};
+use crate::network::nft::rules::{Action, Chain, Family, Match, Rule, Ruleset};
 use crate::network::state::{Kind, Link, Masquerade, Route};
-use barevirt_api::masquerade::{IPV4, IPV6};
+use barevirt_api::masquerade::{IPV4, IPV6, Pair};
 
 mod ipv6;
 
@@ -242,17 +242,53 @@ fn other_rules_are_replaced_and_missing_ones_are_created() {
     assert!(matches!(&steps[..], [Step::CreateRules(rules)] if rules.family == Family::V4), "{steps:?}");
 }
 
+/// The tables of a new pod.
+fn tables(card: &Wanted, observed: &Observed) -> Vec<Ruleset> {
+    let tables = plan(card, observed).unwrap().into_iter().filter_map(|step| match step {
+        Step::CreateRules(rules) => Some(rules),
+        _ => None,
+    });
+    tables.collect()
+}
+
+#[test]
+fn what_others_send_to_the_guests_range_is_dropped_first_and_the_pod_keeps_its_own_address() {
+    let first = |card: &Wanted, addresses: &[(&str, u8)]| -> Vec<Rule> {
+        let tables = tables(card, &pod(addresses)).into_iter();
+        let ip = tables.filter(|rules| rules.family != Family::Arp);
+        ip.map(|rules| rules.rules[0].clone()).collect()
+    };
+    let rule = |range: &str, prefix, own: &[&str]| {
+        let own = own.iter().map(|address| Match::DestinationIsNot(address.parse().unwrap()));
+        let links = ["k6t-eth0", "lo"].map(|link| Match::InputIsNot(link.to_owned()));
+        let range = Match::DestinationIn(range.parse().unwrap(), prefix);
+        let matches = links.into_iter().chain([range]).chain(own).collect();
+        Rule { chain: Chain::Guest, matches, action: Action::Drop }
+    };
+    assert_eq!(first(&wanted(), DUAL), [rule("10.0.2.1", 24, &[]), rule("fd10:0:2::1", 120, &[])]);
+    // The network of the pods holds the range.
+    let within = [("10.0.2.15", 16), ("10.0.3.15", 16), ("fd10:0:2::f", 64), ("fd10:0:2::1:f", 64)];
+    let own = [rule("10.0.2.1", 24, &["10.0.2.15"]), rule("fd10:0:2::1", 120, &["fd10:0:2::f"])];
+    assert_eq!(first(&wanted(), &within), own);
+    let (ipv4, ipv6) = (
+        Pair { gateway: [10, 8, 0, 1].into(), guest: [10, 8, 0, 2].into(), prefix: 16 },
+        Pair { gateway: "fd08::1".parse().unwrap(), guest: "fd08::2".parse().unwrap(), prefix: 64 },
+    );
+    for has_sidecar in [false, true] {
+        let binding = Masquerade { ipv4, ipv6, ports: Vec::new(), has_sidecar };
+        let card = Wanted { binding: Binding::Masquerade(binding), ..wanted() };
+        assert_eq!(first(&card, DUAL), [rule("10.8.0.1", 16, &[]), rule("fd08::1", 64, &[])]);
+    }
+}
+
 #[test]
 fn rules_about_neighbours_come_before_those_that_accept_what_the_guest_sends() {
-    let steps = plan(&wanted(), &pod(DUAL)).unwrap();
-    let tables: Vec<_> = steps
-        .iter()
-        .filter_map(|step| if let Step::CreateRules(rules) = step { Some(rules) } else { None })
-        .collect();
+    let tables = tables(&wanted(), &pod(DUAL));
     let families: Vec<Family> = tables.iter().map(|rules| rules.family).collect();
     assert_eq!(families, [Family::V4, Family::Arp, Family::V6]);
-    // By the tap; from another sender; to another link-local address, and to another one of the range.
-    for (rules, dropped) in tables.into_iter().zip([1, 1, 2]) {
+    // From outside, and by the tap; from another sender; from outside, to another link-local address, and to another one of the
+    // range.
+    for (rules, dropped) in tables.into_iter().zip([2, 1, 3]) {
         let first: Vec<_> =
             rules.rules.iter().filter(|rule| rule.chain == Chain::Guest).take(dropped).collect();
         assert!(first.iter().all(|rule| rule.action == Action::Drop) && first.len() == dropped, "{first:?}");

@@ -159,19 +159,38 @@ fn a_guest_behind_masquerade_cannot_fill_the_neighbour_tables() {
 
 #[test]
 fn no_host_outside_has_the_pod_of_a_guest_behind_masquerade_look_for_many_of_its_range() {
-    let Some((node, pod)) = node_and_pod(true) else { return };
+    let Some((node, pod)) = node_and_trusting_pod(true) else { return };
     // Without a list of ports all of it would go to the guest.
     let card = wanted(vec![Port { protocol: Protocol::Tcp, number: 22 }]);
     let (_, _, opened) = prepare_blocking(&pod, &card, &BTreeSet::new());
     run_in(&node, "ip", "route add 10.0.2.0/24 via 10.244.9.7");
     run_in(&node, "ip", "-6 route add fd10:0:2::/120 via fd00:10:244:9::7");
-    inside(&node, || {
-        let four = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-        let six = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).unwrap();
+    let send = |from: IpAddr, to: IpAddr| {
+        UdpSocket::bind((from, 0)).unwrap().send_to(b"to nobody", (to, 9999)).unwrap();
+    };
+    let of_range = |last: u8| {
+        let six = Ipv6Addr::new(0xfd10, 0, 2, 0, 0, 0, 0, last.into());
+        [IpAddr::from(Ipv4Addr::new(10, 0, 2, last)), six.into()]
+    };
+    inside(&node, move || {
         for last in 3..=254 {
-            four.send_to(b"to nobody", (Ipv4Addr::new(10, 0, 2, last), 9999)).unwrap();
-            let to = Ipv6Addr::new(0xfd10, 0, 2, 0, 0, 0, 0, last.into());
-            six.send_to(b"to nobody", (to, 9999)).unwrap();
+            let [four, six] = of_range(last);
+            send(Ipv4Addr::UNSPECIFIED.into(), four);
+            send(Ipv6Addr::UNSPECIFIED.into(), six);
+        }
+    });
+    has_few_neighbours(&pod);
+
+    // The node sends from every address of the range, and its pod says that nobody listens.
+    run_in(&node, "ip", "route add local 10.0.2.0/24 dev lo");
+    inside(&node, move || {
+        std::fs::write("/proc/sys/net/ipv6/ip_nonlocal_bind", "1").unwrap();
+        for last in 3..=254 {
+            let [four, six] = of_range(last);
+            send(four, POD4.into());
+            send(six, POD6.into());
+            // The kernel sends a thousand such answers in a second.
+            thread::sleep(Duration::from_millis(3));
         }
     });
     has_few_neighbours(&pod);
