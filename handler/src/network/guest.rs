@@ -28,7 +28,7 @@ pub enum InterfaceError {
     /// The binding is not supported. Masquerade and passt on the pod network, bridges and plugins are.
     #[error("interface {0} has no binding that this version supports")]
     Binding(String),
-    /// The installation does not have the plugin, or no longer has it.
+    /// The installation does not have the plugin, or no longer has it, and the guest does not have the card.
     #[error("interface {0}: unable to find the network binding plugin '{1}' in Kubevirt configuration")]
     Plugin(String, String),
     /// The pod has only one network.
@@ -76,7 +76,7 @@ fn due_of(
     held: &BTreeSet<String>,
     here: bool,
 ) -> Due {
-    let is_held = held.contains(&NetworkDescriptor::Tap.of(&interface.name));
+    let is_held = is_held(interface, held);
     // A guest that arrives keeps the cards that it has at the source.
     let comes_with_it = !here && networks::is_in_guest(vmi, &interface.name);
     if networks::is_absent(interface) {
@@ -90,6 +90,11 @@ fn due_of(
     let is_attached =
         || status(vmi, &interface.name).is_some_and(|status| status.pod_interface_name.is_some());
     if comes_with_it || here && is_attached() { Due::There } else { Due::Later }
+}
+
+/// Whether the launcher holds the card's tap: everything of its network was made.
+fn is_held(interface: &api::Interface, held: &BTreeSet<String>) -> bool {
+    held.contains(&NetworkDescriptor::Tap.of(&interface.name))
 }
 
 pub(super) fn runs(vmi: &VirtualMachineInstance) -> bool {
@@ -118,7 +123,8 @@ pub fn wanted(
         let due = due_of(vmi.vmi(), &interface.interface, held, here);
         if due != Due::Later {
             let alone = here && runs(vmi.vmi()) && networks::is_secondary(&interface.network);
-            cards.push(Wanted { alone, ..card(vmi, index, interface, due, bindings)? });
+            let is_held = is_held(&interface.interface, held);
+            cards.push(Wanted { alone, ..card(vmi, index, interface, due, is_held, bindings)? });
         }
     }
     Ok(cards)
@@ -129,6 +135,7 @@ fn card(
     index: usize,
     valid: &ValidInterface,
     due: Due,
+    is_held: bool,
     bindings: &Bindings,
 ) -> Result<Wanted, InterfaceError> {
     let ValidInterface { interface, network, .. } = valid;
@@ -149,6 +156,8 @@ fn card(
         (None, None, _) => match (bindings.of(interface), &interface.binding) {
             (Some(plugin), _) if plugin.attachment == Attachment::Tap => Binding::Tap,
             (Some(_), _) => Binding::ManagedTap,
+            // What is decided about new cards does not take a card from a guest that has it.
+            (None, Some(_)) if is_held => Binding::Kept,
             (None, Some(binding)) => return Err(InterfaceError::Plugin(name, binding.name.clone())),
             (None, None) => return Err(InterfaceError::Binding(name)),
         },
@@ -159,7 +168,9 @@ fn card(
     let told = status(vmi.vmi(), &name).and_then(|status| status.mac.as_deref());
     let mac = match binding {
         Binding::Masquerade(_) | Binding::Passt => Some(valid.mac.as_str()),
-        Binding::Bridge | Binding::ManagedTap | Binding::Tap | Binding::Gone => given.or(told),
+        Binding::Bridge | Binding::ManagedTap | Binding::Tap | Binding::Kept | Binding::Gone => {
+            given.or(told)
+        }
     };
     let mac = mac.map(str::parse).transpose().map_err(|source| InterfaceError::Mac(name.clone(), source))?;
     Ok(Wanted {

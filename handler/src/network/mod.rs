@@ -206,7 +206,9 @@ impl Outcome {
 fn prepared(wanted: &Wanted, after: &BTreeMap<String, Link>) -> Result<Prepared, NetworkError> {
     let names = wanted.names(after);
     let link = |name: &String| after.get(name).ok_or_else(|| NetworkError::Missing(name.clone()));
-    if wanted.binding == Binding::Tap {
+    // Of the taps of plugins, only those that the handler made have a bridge.
+    let is_kept_tap = wanted.binding == Binding::Kept && !after.contains_key(&names.bridge);
+    if wanted.binding == Binding::Tap || is_kept_tap {
         // If the pod has a link next to the tap, the guest has that link's MAC address.
         let tap = plan::tap::find(&names, after);
         let (name, tap) = tap.ok_or_else(|| NetworkError::Missing(names.tap.clone()))?;
@@ -226,7 +228,7 @@ fn prepared(wanted: &Wanted, after: &BTreeMap<String, Link>) -> Result<Prepared,
             let ipv6 = bridged_ipv6(pod, after.get(&names.note));
             Prepared { ipv4: bridged(wanted.index, pod, bridge), ipv6, ..prepared }
         }
-        Binding::ManagedTap | Binding::Tap | Binding::Passt => prepared,
+        Binding::ManagedTap | Binding::Tap | Binding::Passt | Binding::Kept => prepared,
     })
 }
 

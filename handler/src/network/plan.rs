@@ -27,7 +27,7 @@ pub fn sysctls(wanted: &Wanted, names: &Names) -> Vec<Setting> {
         Binding::Masquerade(_) => {
             masquerade::sysctls(&names.bridge, true).into_iter().chain(bridge::tap_sysctls(names)).collect()
         }
-        Binding::Tap => Vec::new(),
+        Binding::Tap | Binding::Kept => Vec::new(),
         Binding::Passt => passt::sysctls(),
         Binding::Bridge | Binding::ManagedTap | Binding::Gone => {
             let ports = bridge::port_sysctls(names).into_iter().chain(bridge::tap_sysctls(names));
@@ -52,6 +52,7 @@ pub fn plan(wanted: &Wanted, observed: &Observed) -> Result<Vec<Step>, PlanError
         Binding::Bridge | Binding::ManagedTap => bridge::plan(wanted, &names, observed),
         Binding::Tap => tap::plan(wanted, &names, observed),
         Binding::Passt => passt::plan(&names, observed),
+        Binding::Kept => Ok(Vec::new()),
         Binding::Gone => Ok(gone::plan(&names, observed)),
     }
 }

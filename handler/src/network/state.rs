@@ -46,6 +46,9 @@ pub enum Binding {
     Tap,
     /// By passt, which has only sockets in the pod's network namespace.
     Passt,
+    /// As it is already, by [`Binding::Tap`] or [`Binding::ManagedTap`]: the plugin that says which was removed from the
+    /// configuration while the guest had the card. Nothing is changed.
+    Kept,
     /// Not at all: what was created is removed, and the pod's link gets its original configuration.
     Gone,
 }

@@ -273,10 +273,11 @@ impl Task {
             Step::Prepare => {
                 // The plan has this step only with a session, and a session only exists with its pod.
                 let here = self.is_here(&vmi);
+                let bindings = self.context.bindings_for(&vmi).await;
                 let (Some(session), Some(pod)) = (&mut self.session, pod) else { return Ok(()) };
                 // A card that is plugged while the guest gets CPUs has the queues of those that it has.
                 let vmi = live::granted(&vmi);
-                let done = session.prepare(&vmi, &pod, here, &self.context.bindings()).await?;
+                let done = session.prepare(&vmi, &pod, here, &bindings).await?;
                 if done > 0 {
                     info!(done, "network prepared");
                 }

@@ -53,6 +53,16 @@ impl Context {
     pub(super) fn bindings(&self) -> Bindings {
         self.installation.get().map(|reading| reading.settings.bindings.clone()).unwrap_or_default()
     }
+
+    /// The same, for the cards of this instance. If plugins connect some, the settings are waited for: a plugin that is not
+    /// known yet would be taken for one that was removed.
+    pub(super) async fn bindings_for(&self, vmi: &VirtualMachineInstance) -> Bindings {
+        if vmi.spec.domain.devices.interfaces.iter().any(|interface| interface.binding.is_some()) {
+            // Without them, cards that the guest has stay as they are, and others are tried again.
+            let _ = timeout(API_DEADLINE, self.installation.ready()).await;
+        }
+        self.bindings()
+    }
 }
 
 impl Task {

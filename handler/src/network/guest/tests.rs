@@ -94,6 +94,27 @@ fn a_guest_arrives_with_the_queues_that_its_cards_have() {
 }
 
 #[test]
+fn a_guest_keeps_a_card_whose_plugin_was_removed_and_a_new_card_with_it_is_refused() {
+    let told = json!([
+        {"name": "red", "podInterfaceName": "podred", "mac": "02:00:00:00:00:09", "infoSource": "domain"},
+        {"name": "blue", "podInterfaceName": "podblue", "infoSource": "multus-status"},
+    ]);
+    let mut vmi = vmi("Running", &told);
+    vmi.spec.domain.devices.interfaces[1] =
+        serde_json::from_value(json!({"name": "red", "binding": {"name": "mine"}})).unwrap();
+    let valid = ValidVmi::new(vmi).unwrap();
+    let of = |names: &[&str]| wanted(&valid, &held(names), true, &NO_BINDINGS);
+    // A card that was added to the guest meanwhile does not wait.
+    let cards = of(&["default", "red"]).unwrap();
+    let names: Vec<&str> = cards.iter().map(|card| card.interface.as_str()).collect();
+    assert_eq!(names, ["default", "red", "blue"]);
+    let mac = crate::network::addresses::MacAddress([2, 0, 0, 0, 0, 9]);
+    assert_eq!((&cards[1].binding, cards[1].mac, cards[1].alone), (&Binding::Kept, Some(mac), true));
+    let missing = InterfaceError::Plugin("red".to_owned(), "mine".to_owned());
+    assert_eq!(of(&["default"]), Err(missing));
+}
+
+#[test]
 fn single_ports_or_ranges_of_ports_are_forwarded() {
     let forwarded = |field: &str, list: Value| {
         let mut interface = json!({"name": "default", "masquerade": {}});

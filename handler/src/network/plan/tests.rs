@@ -614,6 +614,19 @@ fn a_tap_of_the_pod_is_opened_and_nothing_is_made() {
 }
 
 #[test]
+fn a_card_that_is_kept_is_left_as_it_is() {
+    let observed = pod_with_routes();
+    let managed = Wanted { binding: Binding::ManagedTap, ..bridged("red", RED) };
+    let kept = Wanted { binding: Binding::Kept, ..managed.clone() };
+    let there = carry_out(&observed, &plan(&managed, &observed).unwrap());
+    for observed in [observed, there] {
+        assert_eq!(plan(&kept, &observed), Ok(vec![]));
+        assert_eq!(sysctls(&kept, &kept.names(&observed.links)), []);
+        assert_eq!(gateways(std::slice::from_ref(&kept), &observed), BTreeSet::new());
+    }
+}
+
+#[test]
 fn a_managed_tap_is_planned_as_a_bridge_without_dhcp() {
     let (observed, bridge) = (pod_with_routes(), bridged("default", "eth0"));
     let managed = Wanted { binding: Binding::ManagedTap, ..bridge.clone() };

@@ -108,6 +108,28 @@ fn a_tap_is_taken_as_it_was_made() {
     assert_eq!((steps, prepared.pod_interface.as_str(), prepared.mtu), (3, RED, 1500));
 }
 
+/// Checks that a card stays as it is, and is found as it was, when it is not known any more how it was made.
+fn is_kept(pod: &OwnedFd, card: &Wanted) {
+    let (_, before, opened) = prepare_blocking(pod, card, &BTreeSet::new());
+    let held = opened.iter().map(|(name, _)| name.clone()).collect();
+    let kept = Wanted { binding: Binding::Kept, ..card.clone() };
+    let (steps, after, more) = prepare_blocking(pod, &kept, &held);
+    assert_eq!((steps, names(&more), after), (0, vec![], before));
+}
+
+#[test]
+fn a_card_is_kept_whose_plugin_was_removed() {
+    let Some((_node, pod)) = node_and_pod(true) else { return };
+    is_kept(&pod, &Wanted { mac: None, binding: Binding::ManagedTap, ..wanted(Vec::new()) });
+    let (node, pod) = node_and_pod(false).unwrap();
+    attach_tap(&node, &pod);
+    is_kept(&pod, &on_tap());
+    let (node, pod) = node_and_pod(false).unwrap();
+    if attach_macvtap(&node, &pod) {
+        is_kept(&pod, &Wanted { mac: Some(MAC), ..on_tap() });
+    }
+}
+
 #[test]
 fn a_managed_tap_has_no_dhcp_server() {
     let Some((node, pod)) = node_and_pod(false) else { return };

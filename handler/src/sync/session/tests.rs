@@ -1,6 +1,6 @@
 //! Tests of a launcher from the first connection to its result, with a second handler in between.
 
-use barevirt_api::settings::NO_BINDINGS;
+use barevirt_api::settings::{NO_BINDINGS, Settings};
 use barevirt_protocol::v1::{LauncherStatus, Phase};
 use serde_json::json;
 use tokio::time::timeout;
@@ -141,6 +141,37 @@ async fn the_launcher_hears_how_many_queues_it_has_got_and_hears_the_same_from_t
     report_in(&mut second, Phase::Running).await;
     assert_eq!(second.prepare(&vmi, &pod, true, &NO_BINDINGS).await.unwrap(), 0);
     assert_eq!(told(&second), (2, 2));
+}
+
+#[tokio::test]
+async fn a_running_guest_keeps_a_card_whose_plugin_was_removed_before_its_handler_began() {
+    let Some(fake) = FakeLauncher::start() else { return };
+    let Some(node) = namespace() else { return };
+    connect(&node, &fake.network_namespace(), true);
+    attach_red(&node, &fake.network_namespace(), Vec::new());
+    let (mut vmi, pod) = (vmi(), pod(&fake));
+    vmi.spec.domain.devices.interfaces.push(from(json!({"name": "red", "binding": {"name": "mine"}})));
+    vmi.spec.networks.push(from(json!({"name": "red", "multus": {"networkName": "red"}})));
+    let plugins = json!({"mine": {"domainAttachmentType": "managedTap"}});
+    let spec = from(json!({"configuration": {"network": {"binding": plugins}}}));
+    let bindings = Settings::from_kubevirt(Some(&spec)).bindings;
+    let pods = PodsDir::open(fake.pods.path()).unwrap();
+
+    let mut first = Session::open(&pods, &fake.container).await.unwrap();
+    report_in(&mut first, Phase::Waiting).await;
+    let error = first.prepare(&vmi, &pod, true, &NO_BINDINGS).await.unwrap_err();
+    assert!(matches!(error, StepError::Interface(InterfaceError::Plugin(..))), "{error}");
+    first.prepare(&vmi, &pod, true, &bindings).await.unwrap();
+    let interfaces = first.interfaces().unwrap().to_vec();
+    first.sync(&vmi, "hash").await.unwrap();
+    report_in(&mut first, Phase::Running).await;
+
+    drop(first);
+    let mut second = Session::open(&pods, &fake.container).await.unwrap();
+    report_in(&mut second, Phase::Running).await;
+    assert_eq!(second.prepare(&vmi, &pod, true, &NO_BINDINGS).await.unwrap(), 0);
+    assert_eq!((interfaces.len(), second.interfaces().unwrap()), (2, interfaces.as_slice()));
+    second.sync(&vmi, "hash").await.unwrap();
 }
 
 #[tokio::test]
