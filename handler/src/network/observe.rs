@@ -69,7 +69,7 @@ pub async fn observe(
     }
     let sysctls = cards
         .iter()
-        .flat_map(|card| sysctls(card, &card.names(&links)))
+        .flat_map(|card| sysctls(card, &card.names(&links), &links))
         .filter_map(|setting| sysctl(&setting.path).ok().map(|value| (setting.path, value)))
         .collect();
     let translates = cards.iter().any(|card| matches!(card.binding, Binding::Masquerade(_)));

@@ -15,19 +15,20 @@ pub mod tap;
 pub use self::common::Setting;
 pub use self::step::{PlanError, Service, Step};
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 
 use super::links::Names;
-use super::state::{Binding, Observed, Wanted};
+use super::state::{Binding, Link, Observed, Wanted};
 
-/// All settings that a card depends on.
-pub fn sysctls(wanted: &Wanted, names: &Names) -> Vec<Setting> {
+/// All settings that a card depends on, in a pod with these links.
+pub fn sysctls(wanted: &Wanted, names: &Names, links: &BTreeMap<String, Link>) -> Vec<Setting> {
     match &wanted.binding {
         Binding::Masquerade(_) => {
             masquerade::sysctls(&names.bridge, true).into_iter().chain(bridge::tap_sysctls(names)).collect()
         }
-        Binding::Tap | Binding::Kept => Vec::new(),
+        Binding::Tap => tap::sysctls(names, links),
+        Binding::Kept => Vec::new(),
         Binding::Passt => passt::sysctls(),
         Binding::Bridge | Binding::ManagedTap | Binding::Gone => {
             let ports = bridge::port_sysctls(names).into_iter().chain(bridge::tap_sysctls(names));

@@ -7,11 +7,15 @@
 //! The handler creates nothing here. A macvtap only forwards packets for its own MAC address, so it gets the
 //! guest's address. Of multicast it forwards what the pod listens to, and QEMU does not tell it what the guest listens to: without
 //! all of it, nobody would find the guest's IPv6 addresses.
+//!
+//! The pod takes no router for one that its guest claims to be. Frames from a tap come into the pod by the tap, or by the bridge
+//! whose port the plugin has made it. Those from a macvtap leave by the link below it, and those to it are QEMU's.
 
 use std::collections::BTreeMap;
 
 use barevirt_protocol::names::{NetworkDescriptor, tap_queues};
 
+use super::common::{Setting, plan_sysctls};
 use super::step::{PlanError, Step};
 use crate::network::addresses::MacAddress;
 use crate::network::links::Names;
@@ -24,6 +28,16 @@ pub fn find<'a>(names: &'a Names, links: &'a BTreeMap<String, Link>) -> Option<(
         let link = links.get(name).filter(is_tap)?;
         Some((name.as_str(), link))
     })
+}
+
+/// Settings of the links by which what the guest sends comes into the pod. What else the pod is there is up to the plugin.
+pub(super) fn sysctls(names: &Names, links: &BTreeMap<String, Link>) -> Vec<Setting> {
+    let tap = find(names, links).filter(|(_, link)| link.kind != Kind::Macvtap);
+    let Some((name, tap)) = tap else { return Vec::new() };
+    let bridge = links.iter().find(|(_, link)| tap.controller == Some(link.index));
+    let bridge = bridge.map(|(name, _)| name.as_str());
+    let untrusting = |link: &str| Setting::optional(format!("net/ipv6/conf/{link}/accept_ra"), "0");
+    [Some(name), bridge].into_iter().flatten().map(untrusting).collect()
 }
 
 /// The missing steps, in the order in which to do them.
@@ -39,6 +53,7 @@ pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Resul
     if link.kind == Kind::Macvtap && !link.all_multicast {
         steps.push(Step::AllMulticast { link: name.to_owned() });
     }
+    plan_sysctls(sysctls(names, &observed.links), observed, &mut steps);
     if !link.up {
         steps.push(Step::Up { link: name.to_owned() });
     }

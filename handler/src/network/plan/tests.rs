@@ -614,6 +614,32 @@ fn a_tap_of_the_pod_is_opened_and_nothing_is_made() {
 }
 
 #[test]
+fn a_pod_believes_no_router_on_the_tap_of_its_guest_and_on_the_bridge_of_the_tap() {
+    let card = Wanted { binding: Binding::Tap, ..bridged("red", RED) };
+    let path = |link: &str| format!("net/ipv6/conf/{link}/accept_ra");
+    let settings = |kind, controller| -> Vec<(String, &str)> {
+        let link = |index, kind, controller| Link { index, kind, controller, up: true, ..Link::default() };
+        let mut observed = pod(DUAL);
+        for (name, link) in [(RED, link(9, kind, controller)), ("plugin", link(8, Kind::Bridge, None))] {
+            observed.links.insert(name.to_owned(), link);
+            observed.sysctls.insert(path(name), "1".to_owned());
+        }
+        let steps = plan(&card, &observed).unwrap();
+        assert_eq!(plan(&card, &carry_out(&observed, &steps)), Ok(vec![]));
+        let settings = steps.into_iter().filter_map(|step| match step {
+            Step::Sysctl { path, value, .. } => Some((path, value)),
+            _ => None,
+        });
+        settings.collect()
+    };
+    let tap = Kind::Tap { multi_queue: false };
+    assert_eq!(settings(tap, None), [(path(RED), "0")]);
+    assert_eq!(settings(tap, Some(8)), [(path(RED), "0"), (path("plugin"), "0")]);
+    // Nothing of the guest comes into the pod.
+    assert_eq!(settings(Kind::Macvtap, None), []);
+}
+
+#[test]
 fn a_card_that_is_kept_is_left_as_it_is() {
     let observed = pod_with_routes();
     let managed = Wanted { binding: Binding::ManagedTap, ..bridged("red", RED) };
@@ -621,7 +647,7 @@ fn a_card_that_is_kept_is_left_as_it_is() {
     let there = carry_out(&observed, &plan(&managed, &observed).unwrap());
     for observed in [observed, there] {
         assert_eq!(plan(&kept, &observed), Ok(vec![]));
-        assert_eq!(sysctls(&kept, &kept.names(&observed.links)), []);
+        assert_eq!(sysctls(&kept, &kept.names(&observed.links), &observed.links), []);
         assert_eq!(gateways(std::slice::from_ref(&kept), &observed), BTreeSet::new());
     }
 }

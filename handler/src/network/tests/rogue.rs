@@ -11,8 +11,9 @@ use futures::TryStreamExt;
 use netlink_packet_route::address::AddressAttribute;
 use netlink_packet_route::route::RouteAttribute;
 
-use super::bridge::on_pod_network;
+use super::bridge::{RED_GUEST, on_pod_network, speaks_on_red};
 use super::plan::Service;
+use super::tap::{attach_macvtap, attach_tap, on_tap};
 use super::*;
 
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
@@ -140,4 +141,56 @@ fn a_guest_with_a_bridge_is_no_router_for_its_pod() {
         has_taken(&node, &before[0])
     }));
     assert_eq!(addresses_and_routes(&pod), before[1]);
+}
+
+/// The addresses and routes of a namespace, once they do not change any more.
+fn settled(netns: &OwnedFd) -> BTreeSet<String> {
+    let mut before = addresses_and_routes(netns);
+    for _ in 0..5 {
+        // The kernel looks at the state of links once in a second.
+        thread::sleep(Duration::from_millis(1200));
+        let now = addresses_and_routes(netns);
+        if now == before {
+            return now;
+        }
+        before = now;
+    }
+    panic!("addresses or routes change all the time: {before:?}")
+}
+
+/// Connects a guest to the tap or macvtap that the pod has on the second network, and checks that its pod does not take it for
+/// a router. Returns the guest, and the addresses and routes of the pod.
+fn is_no_router_on_red(node: &OwnedFd, pod: &OwnedFd) -> (OwnedFd, BTreeSet<String>) {
+    accept(node, "red");
+    let card = Wanted { mac: Some(MAC), ..on_tap() };
+    let (_, _, mut opened) = prepare_blocking(pod, &card, &BTreeSet::new());
+    let guest = station(take(&mut opened, "net/red/tap"), MAC, vec![(RED_GUEST.into(), 24)], Vec::new());
+    speaks_on_red(node, &guest);
+    let [of_node, of_pod] = [node, pod].map(settled);
+    // It reaches the other hosts of the network: here the node, which takes what is advertised.
+    assert!((0..3).any(|_| {
+        advertise(&guest);
+        has_taken(node, &of_node)
+    }));
+    assert_eq!(addresses_and_routes(pod), of_pod);
+    (guest, of_pod)
+}
+
+#[test]
+fn a_guest_on_a_macvtap_is_no_router_for_its_pod() {
+    let Some((node, pod)) = node_and_trusting_pod() else { return };
+    if attach_macvtap(&node, &pod) {
+        is_no_router_on_red(&node, &pod);
+    }
+}
+
+#[test]
+fn a_guest_on_a_tap_is_no_router_for_its_pod() {
+    let Some((node, pod)) = node_and_trusting_pod() else { return };
+    attach_tap(&node, &pod);
+    let (guest, before) = is_no_router_on_red(&node, &pod);
+    // What comes by the tap comes to its bridge, too.
+    accept(&pod, "plugin");
+    advertise(&guest);
+    assert!(has_taken(&pod, &before));
 }

@@ -87,6 +87,7 @@ fn a_macvtap_has_as_many_queues_as_are_wanted() {
 #[test]
 fn a_tap_is_taken_as_it_was_made() {
     let Some((_node, pod)) = node_and_pod(false) else { return };
+    inside(&pod, || std::fs::write("/proc/sys/net/ipv6/conf/default/accept_ra", "1").unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let without = runtime.block_on(prepare(pod.try_clone().unwrap(), vec![on_tap()], BTreeSet::new()));
     assert!(matches!(without, Err(NetworkError::Plan(PlanError::NoTap(..)))), "{without:?}");
@@ -105,7 +106,8 @@ fn a_tap_is_taken_as_it_was_made() {
     let _many = make(true);
     let (steps, prepared, opened) = prepare_blocking(&pod, &two, &BTreeSet::new());
     assert_eq!(names(&opened), ["net/red/tap.1", "net/red/tap"]);
-    assert_eq!((steps, prepared.pod_interface.as_str(), prepared.mtu), (3, RED, 1500));
+    // It is set up, believes no router, and has two queues.
+    assert_eq!((steps, prepared.pod_interface.as_str(), prepared.mtu), (4, RED, 1500));
 }
 
 /// Checks that a card stays as it is, and is found as it was, when it is not known any more how it was made.
