@@ -147,23 +147,24 @@ async fn serve_router(guest: &Guest, socket: &UdpSocket, bridge_index: u32) {
     let mut pace = Pace::new();
     let mut buffer = [0; 1500];
     loop {
-        let wanted = tokio::select! {
+        tokio::select! {
             received = socket.recv_from(&mut buffer) => match received {
-                Ok((length, _)) => router::is_solicitation(&buffer[..length]),
+                Ok((length, _)) => {
+                    if router::is_solicitation(&buffer[..length]) {
+                        pace.ask();
+                    }
+                }
                 Err(error) => {
                     note("ra", &error);
                     sleep(ERROR_PAUSE).await;
-                    false
                 }
             },
-            () = pace.due() => true,
-        };
-        if wanted {
-            pace.gap().await;
-            for router::Advertisement { from, message } in &advertisements {
-                let send = || advertise(socket, message, *from, bridge_index);
-                let sent = socket.async_io(Interest::WRITABLE, send).await;
-                let _ = sent.inspect_err(|error| note("ra", error));
+            () = pace.due() => {
+                for router::Advertisement { from, message } in &advertisements {
+                    let send = || advertise(socket, message, *from, bridge_index);
+                    let sent = socket.async_io(Interest::WRITABLE, send).await;
+                    let _ = sent.inspect_err(|error| note("ra", error));
+                }
             }
         }
     }
