@@ -170,6 +170,25 @@ mod tests {
     }
 
     #[test]
+    fn the_examples_of_the_fuzz_target_are_heard() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/seeds/dhcp6");
+        let cases = [
+            ("frame-arp-reply", Some("10.9.0.7")),
+            ("frame-arp-announcement", Some("10.9.0.7")),
+            ("frame-arp-probe", None),
+            ("frame-neighbour-advertisement", Some("fd00::7")),
+            ("frame-neighbour-solicitation", Some("fd00::7")),
+            ("frame-router-solicitation-options", None),
+        ];
+        for (name, expected) in cases {
+            let frame = std::fs::read(format!("{folder}/{name}")).unwrap();
+            // The target's guest has a MAC address of zeroes.
+            let heard = address(&frame, Mac([0; 6])).map(|address| address.to_string());
+            assert_eq!(heard.as_deref(), expected, "{name}");
+        }
+    }
+
+    #[test]
     fn the_latest_addresses_are_kept_and_a_flood_of_them_is_not() {
         let (mut heard, begun) = (Heard::new(), Instant::now());
         let address = |number: u32| IpAddr::from(Ipv4Addr::from_bits(0x0a09_0000 + number));
