@@ -10,7 +10,8 @@
  *     neighbour  the same for IPv6
  *     router     the router FROM is at SENDER, and hosts give themselves addresses of 2001:db8:bad::/64
  *     offer      a DHCP server's offer: the address TO, with the router FROM
- *     options    requests of DHCP, one for each of several ways in which options are wrong
+ *     options    requests of DHCP, or of DHCPv6, one for each of several ways in which options are wrong
+ *     routers    router solicitations: one as hosts send it, and one for each of several ways in which options are wrong
  *
  * They are sent once, or as often as possible for so many seconds.
  */
@@ -25,6 +26,7 @@
 #include <time.h>
 
 enum { ETHERNET = 14, ICMP6 = 58, UDP = 17, DISCARD = 9, DHCP_SERVER = 67, DHCP_CLIENT = 68 };
+enum { DHCP6_CLIENT = 546, DHCP6_SERVER = 547 };
 /* Parts of a message of DHCP: hardware address, name of the server and of a file; all before the options. */
 enum { HARDWARE = 16, NAMES = 64 + 128 };
 
@@ -241,10 +243,102 @@ static int options(int number)
     return 1;
 }
 
+/* The same for DHCPv6. All ask for an address. */
+static int options6(int number)
+{
+    ip(UDP, &to);
+    udp(DHCP6_CLIENT, DHCP6_SERVER);
+    put("\1\xba\xdb\xad\0\1\0\x0a\0\3\0\1", 12);
+    put(&sender, sizeof sender);
+    put("\0\3\0\x0c\0\0\0\1", 8);
+    fill(0, 8);
+    switch (number) {
+    case 0: /* as long as a frame can be, all unknown */
+        while (sizeof frame - length >= 4 + 255) {
+            put("\xfd\xe8\0\xff", 4);
+            fill(7, 255);
+        }
+        break;
+    case 1: /* longer than what follows */
+        put("\xfd\xe8\xff\xff\1", 5);
+        break;
+    case 2: /* without a length */
+        put("\xfd\xe8", 2);
+        break;
+    case 3: /* too short and too long for what they say, the client's name twice */
+        put("\0\1\0\0\0\3\0\3\1\2\3\0\x0e\0\1\1\0\1\0\xff", 20);
+        fill(7, 255);
+        break;
+    case 4: /* every option is asked for, again and again */
+        put16(6);
+        put16(2 * 600);
+        for (int code = 0; code < 600; code++) put16(code % 200);
+        break;
+    case 5: /* as many addresses and prefixes as fit */
+        while (sizeof frame - length >= 44 + 16) {
+            put("\0\3\0\x28", 4);
+            fill(1, 12);
+            put("\0\5\0\x18", 4);
+            put_address(&from);
+            fill(255, 8);
+            put("\0\x19\0\x0c", 4);
+            fill(2, 12);
+        }
+        break;
+    case 6: /* an option within an option that is longer than that one */
+        put("\0\3\0\x10", 4);
+        fill(1, 12);
+        put("\0\5\xff\xff", 4);
+        break;
+    case 7: /* cut off before the options */
+        length = ETHERNET + 40 + 8 + 3;
+        break;
+    default:
+        return 0;
+    }
+    complete(UDP);
+    return 1;
+}
+
+/* A router solicitation with options of that number; whether there is one. */
+static int routers(int number)
+{
+    ip(ICMP6, &to);
+    put("\x85\0\0\0\0\0\0\0", 8);
+    switch (number) {
+    case 0: /* the sender's MAC address: as hosts send it */
+        put("\1\1", 2);
+        put(&sender, sizeof sender);
+        break;
+    case 1: /* as long as a frame can be, all unknown */
+        while (sizeof frame - length >= 2 + 254) {
+            put("\xfd\x20", 2);
+            fill(7, 254);
+        }
+        break;
+    case 2: /* longer than what follows */
+        put("\1\xff", 2);
+        put(&sender, sizeof sender);
+        break;
+    case 3: /* of no length, so that nothing leads to the next one */
+        put("\1\0", 2);
+        put(&sender, sizeof sender);
+        break;
+    case 4: /* cut off before the options */
+        length -= 4;
+        break;
+    default:
+        return 0;
+    }
+    complete(ICMP6);
+    return 1;
+}
+
 /* Makes the frame of that number of a kind; whether there is one. */
 static int make(const char *kind, int number)
 {
-    if (!from.is_ipv6 && !strcmp(kind, "options")) return options(number);
+    if (!strcmp(kind, "options")) return from.is_ipv6 ? options6(number) : options(number);
+    if (from.is_ipv6 && !strcmp(kind, "routers")) return routers(number);
     if (number > 0) return 0;
     if (!strcmp(kind, "udp")) datagram();
     else if (!from.is_ipv6 && !strcmp(kind, "arp")) arp();
