@@ -100,6 +100,16 @@ impl Counted {
 pub fn ensure_kept_in(kinds: &[&str], sent: &Counted, came_out: &Counted) -> Result<()> {
     for kind in kinds {
         ensure!(sent.of(kind)? > 0, "no frame of the kind {kind} was sent: {sent:?}");
+    }
+    ensure_none_of(kinds, came_out)
+}
+
+/// Checks that no frames of these kinds came out, though others did.
+///
+/// # Errors
+/// When that is not so.
+pub fn ensure_none_of(kinds: &[&str], came_out: &Counted) -> Result<()> {
+    for kind in kinds {
         ensure!(came_out.of(kind)? == 0, "frames of the kind {kind} came out: {came_out:?}");
     }
     ensure!(came_out.of("all")? > 0, "no frame came out at all");
