@@ -26,6 +26,8 @@ pub const MACVTAP: &str = "macvtap";
 pub const BESIDE: &str = "pod[0-9a-f]*";
 /// The pod's link on the pods' network.
 pub const FIRST: &str = "eth0";
+/// The link below a macvtap that a test has [made](make_macvtap), which leads to the network.
+pub const LOWER: &str = "lower";
 
 /// Has the installation know both plugins, until the value is dropped. Who calls it is [alone](crate::alone).
 ///

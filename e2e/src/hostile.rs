@@ -5,12 +5,14 @@
 //!        \-- eth1 ------------------- network "lan" ------- eth1 --/      \-- held connection to a pod on "lan"
 //! ```
 //!
-//! The network `lan` drops other MAC addresses than a card's own (`macspoofchk`).
+//! The network `lan` drops other MAC addresses than a card's own (`macspoofchk`). The second cards are connected in several
+//! [ways](Card). Tests of those that need other settings of the installation are in a program of their own.
 
+use crate::binding_plugins::{self, BESIDE, LOWER, MACVTAP, MANAGED};
 use crate::command::kubectl;
 use crate::console::Console;
 use crate::container::Container;
-use crate::frames::{Own, Watch, ensure_kept_in};
+use crate::frames::{Own, Watch, ensure_kept_in, ensure_none_of};
 use crate::installation::NAMESPACE;
 use crate::namespace::Namespace;
 use crate::networks::{self, Left};
@@ -29,6 +31,19 @@ pub const LAN: &str = "lan";
 pub const INSIDE: [&str; 2] = ["10.0.2.2", "fd10:0:2::2"];
 /// Its router's there.
 pub const ROUTER: &str = "10.0.2.1";
+/// The MAC address of a card on a macvtap.
+const OF_MACVTAP: &str = "02:00:00:82:00:02";
+
+/// How the second card of a guest is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Card {
+    /// By a bridge. The launcher hands its addresses to the guest.
+    Bridge,
+    /// By a [managed tap](MANAGED) of a binding plugin.
+    Managed,
+    /// By a [macvtap](MACVTAP) of a binding plugin. There is no bridge in the pod.
+    Macvtap,
+}
 
 /// A running guest.
 pub struct Guest {
@@ -42,6 +57,8 @@ pub struct Guest {
     pub addresses: [String; 2],
     /// The cards' MAC addresses.
     pub macs: [String; 2],
+    /// How its second card is connected.
+    card: Card,
     /// The second card's address.
     pub lan: String,
     /// The name of that card's link in the pod, without what comes before the digits.
@@ -73,14 +90,27 @@ pub fn define_lan(namespace: &Namespace) -> Result<()> {
     )
 }
 
-/// A guest with a card on that network.
-pub fn instance(name: &str) -> Value {
+/// Starts a guest with such a card on that network.
+///
+/// # Errors
+/// When it is refused, or its pod gets no macvtap.
+pub fn start(namespace: &Namespace, name: &str, card: Card) -> Result<()> {
+    let interface = match card {
+        Card::Bridge => json!({ "name": LAN, "bridge": {} }),
+        Card::Managed => json!({ "name": LAN, "binding": { "name": MANAGED } }),
+        // The macvtap is made with another address than that of the pod's link, from which alone the network takes frames.
+        Card::Macvtap => json!({ "name": LAN, "binding": { "name": MACVTAP }, "macAddress": OF_MACVTAP }),
+    };
     let mut manifest = guest::instance(name);
     let spec = guest::spec_of(&mut manifest);
     spec["nodeSelector"] = json!({ "kubernetes.io/hostname": NODE });
-    guest::push(&mut spec["domain"]["devices"]["interfaces"], json!({ "name": LAN, "bridge": {} }));
+    guest::push(&mut spec["domain"]["devices"]["interfaces"], interface);
     guest::push(&mut spec["networks"], json!({ "name": LAN, "multus": { "networkName": LAN } }));
-    manifest
+    namespace.apply(&manifest)?;
+    match card {
+        Card::Bridge | Card::Managed => Ok(()),
+        Card::Macvtap => binding_plugins::make_macvtap(namespace, name, BESIDE),
+    }
 }
 
 fn text(value: &Value) -> Result<String> {
@@ -88,11 +118,11 @@ fn text(value: &Value) -> Result<String> {
 }
 
 impl Guest {
-    /// The guest of that instance, once it has booted and has its addresses.
+    /// The guest that was [started](start) so, once it has booted and has its addresses.
     ///
     /// # Errors
     /// When it does not boot, or has no address.
-    pub fn booted(namespace: &Namespace, name: &'static str) -> Result<Self> {
+    pub fn booted(namespace: &Namespace, name: &'static str, card: Card) -> Result<Self> {
         namespace.wait_phase(name, "Running", RUNNING)?;
         let mut console = Console::open(namespace, name)?;
         console.login(BOOT)?;
@@ -104,8 +134,14 @@ impl Guest {
             let has_second = sending::link_local(&mut console, "eth1").is_ok();
             Ok(has_first && has_second && said.contains("default via fe80::"))
         })?;
-        sending::is_given_addresses(&mut console, "eth1")?;
         let launcher = namespace.launcher(name)?;
+        let lan = networks::address(&launcher, 1)?;
+        match card {
+            Card::Bridge => sending::is_given_addresses(&mut console, "eth1")?,
+            Card::Managed | Card::Macvtap => {
+                console.ok(&format!("ip addr add {lan}/24 dev eth1"), SOON)?;
+            }
+        }
         let first = networks::card_status(namespace, name, "default")?;
         let second = networks::card_status(namespace, name, LAN)?;
         let link = text(&second["podInterfaceName"])?;
@@ -116,7 +152,8 @@ impl Guest {
             pod: Left::of(&launcher)?,
             addresses: pods::both_addresses(&launcher)?,
             macs: [text(&first["mac"])?, text(&second["mac"])?],
-            lan: networks::address(&launcher, 1)?,
+            card,
+            lan,
             digits: link.strip_prefix("pod").context("the link has another name")?.to_owned(),
         })
     }
@@ -139,7 +176,11 @@ impl Guest {
             let answer = self.console.ok(&format!("timeout 20 wget -qO- {url}"), SOON)?;
             ensure!(answer == victim.boot, "{url} answers {answer}");
         }
-        for card in ["eth0", "eth1"] {
+        let has_server: &[&str] = match self.card {
+            Card::Bridge => &["eth0", "eth1"],
+            Card::Managed | Card::Macvtap => &["eth0"],
+        };
+        for card in has_server {
             sending::is_given_addresses(&mut self.console, card)?;
         }
         let ready = condition(&namespace.need("vmi", self.name)?, "Ready");
@@ -242,8 +283,17 @@ pub fn is_kept_in_on_lan(
     let before = Seen::now(namespace, hostile, victim, beside)?;
     let (mine, mac) = (hostile.lan.clone(), hostile.macs[1].clone());
     let own = Own { mac: &mac, ipv4: &mine, ipv6: None };
-    let sent = Watch::guest(&hostile.pod, &format!("tap{}", hostile.digits), &own)?;
-    let came_out = Watch::pod(&hostile.pod, &format!("{}-nic", hostile.digits), &own)?;
+    let digits = hostile.digits.clone();
+    let (sent, out, bridge) = match hostile.card {
+        Card::Bridge | Card::Managed => {
+            let sent = Watch::guest(&hostile.pod, &format!("tap{digits}"), &own)?;
+            let bridge = hostile.pod.mac(&format!("k6t-{digits}"))?;
+            (Some(sent), format!("{digits}-nic"), Some(bridge))
+        }
+        // Only what enters a bridge is counted, and this one has none.
+        Card::Macvtap => (None, LOWER.to_owned(), None),
+    };
+    let came_out = Watch::pod(&hostile.pod, &out, &own)?;
 
     let (theirs, theirs4, beside4) = (&victim.macs[1], &victim.lan, &beside.addresses[0]);
     for frames in [
@@ -257,22 +307,26 @@ pub fn is_kept_in_on_lan(
         hostile.send("eth1", &frames)?;
     }
     // From its own MAC address, and to its own pod only: other hosts of the network would hear it.
-    let bridge = hostile.pod.mac(&format!("k6t-{}", hostile.digits))?;
-    for frames in [
-        format!("{mac} {bridge} router fe80::66 ff02::1"),
-        format!("{mac} {bridge} options 0.0.0.0 255.255.255.255 2"),
-    ] {
-        hostile.send("eth1", &frames)?;
+    if let Some(bridge) = &bridge {
+        for frames in [
+            format!("{mac} {bridge} router fe80::66 ff02::1"),
+            format!("{mac} {bridge} options 0.0.0.0 255.255.255.255 2"),
+        ] {
+            hostile.send("eth1", &frames)?;
+        }
+        // How many answers there are says nothing here: other hosts of the network are heard, too.
+        sending::flood_ipv6(&mut hostile.console, "eth1", &mac, [bridge, bridge])?;
     }
-    // How many answers there are says nothing here: other hosts of the network are heard, too.
-    sending::flood_ipv6(&mut hostile.console, "eth1", &mac, [&bridge, &bridge])?;
     sending::flood(&mut hostile.console, "eth1", &format!("{mac} {theirs} udp {mine} {theirs4}"))?;
     hostile.is_well(namespace, victim)?;
     // Last, because its own pod's bridge then looks for the victim behind the tap, for five minutes.
     hostile.send("eth1", &format!("{theirs} {ALL} arp {theirs4} {theirs4}"))?;
 
     let kinds = ["mac", "ipv6", "arp", "neighbour", "router", "offer"];
-    ensure_kept_in(&kinds, &sent.counted()?, &came_out.counted()?)?;
+    match sent {
+        Some(sent) => ensure_kept_in(&kinds, &sent.counted()?, &came_out.counted()?)?,
+        None => ensure_none_of(&kinds, &came_out.counted()?)?,
+    }
     held_connection::goes_on(namespace, beside.name)?;
     before.ensure_still(&Seen::now(namespace, hostile, victim, beside)?)
 }

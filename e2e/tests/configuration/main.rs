@@ -4,6 +4,7 @@
 //! The tests change the `KubeVirt` object, and one removes the operator, so they have their own file.
 
 mod guests;
+mod hostile_plugins;
 mod nodes;
 mod plugins;
 mod plugins_matrix;

@@ -13,7 +13,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use barevirt_e2e::frames::{Own, Watch, ensure_kept_in, ensure_none_of};
-use barevirt_e2e::hostile::{self, Guest, INSIDE, LAN, NODE, Peer, ROUTER, Seen};
+use barevirt_e2e::hostile::{self, Card, Guest, INSIDE, LAN, NODE, Peer, ROUTER, Seen};
 use barevirt_e2e::networks::{self, Left};
 use barevirt_e2e::sending::{self, ALL, ALL6, FORGED, ROUTERS6, SERVERS6};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
@@ -75,10 +75,10 @@ fn no_forged_frame_comes_out_also_where_the_test_beds_delegate_attaches_and_no_o
         let began = jiff::Timestamp::now();
         hostile::define_lan(namespace)?;
         for name in ["hostile", "victim"] {
-            namespace.apply(&hostile::instance(name))?;
+            hostile::start(namespace, name, Card::Bridge)?;
         }
-        let mut hostile = Guest::booted(namespace, "hostile")?;
-        let mut victim = Guest::booted(namespace, "victim")?;
+        let mut hostile = Guest::booted(namespace, "hostile", Card::Bridge)?;
+        let mut victim = Guest::booted(namespace, "victim", Card::Bridge)?;
         let near = behind_masquerade(namespace, &mut hostile, &mut victim)?;
         let address = victim.lan.clone();
         let beside = Peer::begin(namespace, "beside", Some(LAN), &mut victim, &address)?;
