@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 /// How often in a row there has to be no answer: one packet may be lost on a busy machine.
-const SILENT: u32 = 3;
+const SILENT: u32 = 2;
 
 /// A guest with a web server at port 80 and SSH at port 22, that [answers datagrams](crate::questions::answer_datagrams).
 pub struct Guarded<'g> {
@@ -32,7 +32,7 @@ impl Guarded<'_> {
     /// Waits until its SSH server answers that client, or does not.
     fn wait_ssh(&self, client: &pods::Client<'_>, is_reached: bool) -> Result<()> {
         let ask =
-            |address: &String| format!("[ \"$(timeout 5 nc {address} 22 </dev/null | head -c 4)\" = SSH- ]");
+            |address: &String| format!("[ \"$(timeout 3 nc {address} 22 </dev/null | head -c 4)\" = SSH- ]");
         let questions = pods::both_addresses(self.pod)?.each_ref().map(ask);
         wait_answers(&questions, is_reached, |question| Ok(client.sh(question)?.code == 0))
     }
@@ -43,7 +43,7 @@ fn questions(addresses: &[String; 2], port_and_path: &str, answer: &str) -> Vec<
     let ask = |address: &String| {
         let url = format!("http://{}:{port_and_path}", pods::host(address));
         [
-            format!("[ \"$(timeout 5 wget -qO- {url} 2>/dev/null)\" = \"{answer}\" ]"),
+            format!("[ \"$(timeout 3 wget -qO- {url} 2>/dev/null)\" = \"{answer}\" ]"),
             format!("udp {address} {ECHO} question"),
         ]
     };

@@ -239,7 +239,7 @@ fn a_guest_on_a_macvtap_of_the_pod_network_moves_and_policies_hold_for_its_new_p
     in_namespace("pluginpodmoves", |namespace| {
         let _alone = alone();
         let _changed = binding_plugins::begin()?;
-        let mut machine = guest::movable(guest::machine("vm", "Always"));
+        let mut machine = guest::machine("vm", "Always");
         let spec = guest::spec_of(&mut machine);
         spec["domain"]["devices"]["interfaces"] = json!([{"name": "default", "binding": {"name": MACVTAP}}]);
         machine["spec"]["template"]["metadata"]["labels"]["policy"] = json!("yes");
