@@ -322,7 +322,7 @@ fn a_long_name_of_an_interface_has_its_own_message() {
     };
     let field = "spec.domain.devices.interfaces[0].name";
     assert_eq!(named(63), [""; 0]);
-    assert_eq!(named(64), [format!("{field}: {field} is longer than 63 characters")]);
+    assert_eq!(named(64), [format!("{field} is longer than 63 characters")]);
 }
 
 #[test]
