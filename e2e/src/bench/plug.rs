@@ -155,9 +155,13 @@ fn unplug_disk_by_hand(control: &Control, round: usize) -> Result<()> {
     let disk = format!("plugged-disk{round}");
     remove(control, &disk)?;
     forgotten(control, &disk)?;
-    control.execute(
-        &json!({ "execute": "blockdev-del", "arguments": { "node-name": format!("plugged-node{round}") } }),
-    )
+    let node = format!("plugged-node{round}");
+    let delete = json!({ "execute": "blockdev-del", "arguments": { "node-name": node } });
+    // A device is still there for a moment after QEMU has forgotten its id.
+    wait::until_true(&format!("QEMU to let {node} go"), SOON, || match control.execute(&delete) {
+        Err(refusal) if refusal.to_string().contains("is in use") => Ok(false),
+        done => done.map(|()| true),
+    })
 }
 
 fn remove(control: &Control, device: &str) -> Result<()> {
