@@ -122,10 +122,15 @@ pub fn attached_next(vmi: &VirtualMachineInstance) -> impl Iterator<Item = (&Net
     })
 }
 
+/// What the status says of the interface of this name.
+pub fn in_status<'a>(vmi: &'a VirtualMachineInstance, name: &str) -> Option<&'a NetworkInterfaceStatus> {
+    let mut told = vmi.status.iter().flat_map(|status| &status.interfaces);
+    told.find(|told| told.name.as_deref() == Some(name))
+}
+
 /// Whether the status lists the interface of this name.
 pub fn is_in_status(vmi: &VirtualMachineInstance, name: &str) -> bool {
-    let mut told = vmi.status.iter().flat_map(|status| &status.interfaces);
-    told.any(|told| told.name.as_deref() == Some(name))
+    in_status(vmi, name).is_some()
 }
 
 /// Whether the guest has the card of this name, according to the status.
@@ -139,11 +144,9 @@ pub fn queues_in_guest(vmi: &VirtualMachineInstance, name: &str) -> Option<u32> 
     u32::try_from(in_guest(vmi, name)?.queue_count?).ok()
 }
 
-fn in_guest<'a>(vmi: &'a VirtualMachineInstance, name: &str) -> Option<&'a NetworkInterfaceStatus> {
-    let mut told = vmi.status.iter().flat_map(|status| &status.interfaces);
-    told.find(|told| {
-        told.name.as_deref() == Some(name) && is_reported_by(told.info_source.as_deref(), SOURCE_DOMAIN)
-    })
+/// The same of a card that the guest has, according to the status.
+pub fn in_guest<'a>(vmi: &'a VirtualMachineInstance, name: &str) -> Option<&'a NetworkInterfaceStatus> {
+    in_status(vmi, name).filter(|told| is_reported_by(told.info_source.as_deref(), SOURCE_DOMAIN))
 }
 
 /// Whether a card is attached to the pod but not in the guest yet, or is to be removed and is still there.

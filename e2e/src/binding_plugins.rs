@@ -14,7 +14,7 @@ use crate::namespace::Namespace;
 use crate::networks;
 use crate::node::Node;
 use crate::pods::Client;
-use crate::wait::{self, BOOT, RUNNING, SOON};
+use crate::wait::{self, RUNNING, SOON};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -70,10 +70,7 @@ pub fn start_movable(namespace: &Namespace, mac: &str) -> Result<Console> {
     guest::push(&mut spec["networks"], json!({"name": "lan", "multus": {"networkName": "lan"}}));
     namespace.apply(&machine)?;
     make_macvtap(namespace, "vm", BESIDE)?;
-    namespace.wait_phase("vm", "Running", RUNNING)?;
-    let mut console = Console::open(namespace, "vm")?;
-    console.login(BOOT)?;
-    Ok(console)
+    Console::booted(namespace, "vm")
 }
 
 /// Turns a link of the pod into a macvtap with the link's name and IP addresses. A macvtap has another MAC address than the link

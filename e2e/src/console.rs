@@ -43,8 +43,13 @@ impl Console {
     /// The console of `vm`, which the manifest makes, once its guest has booted; logged in as root.
     pub fn boot(namespace: &Namespace, manifest: &Value) -> Result<Self> {
         namespace.apply(manifest)?;
-        namespace.wait_phase("vm", "Running", RUNNING)?;
-        let mut console = Self::open(namespace, "vm")?;
+        Self::booted(namespace, "vm")
+    }
+
+    /// The console of a guest that was made, once it has booted; logged in as root.
+    pub fn booted(namespace: &Namespace, vmi: &str) -> Result<Self> {
+        namespace.wait_phase(vmi, "Running", RUNNING)?;
+        let mut console = Self::open(namespace, vmi)?;
         console.login(BOOT)?;
         Ok(console)
     }

@@ -17,7 +17,7 @@ use crate::installation::NAMESPACE;
 use crate::namespace::Namespace;
 use crate::networks::{self, Left};
 use crate::sending::{self, ALL, ALL6, FORGED};
-use crate::wait::{self, BOOT, RUNNING, SOON};
+use crate::wait::{self, SOON};
 use crate::{condition, guest, handlers, held_connection, pods};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -123,9 +123,7 @@ impl Guest {
     /// # Errors
     /// When it does not boot, or has no address.
     pub fn booted(namespace: &Namespace, name: &'static str, card: Card) -> Result<Self> {
-        namespace.wait_phase(name, "Running", RUNNING)?;
-        let mut console = Console::open(namespace, name)?;
-        console.login(BOOT)?;
+        let mut console = Console::booted(namespace, name)?;
         // Nothing waits for duplicates of its address, as with the first card (`images/guest-tiny/root/etc/network`).
         console.ok("echo 0 >/proc/sys/net/ipv6/conf/eth1/accept_dad; ip link set eth1 up", SOON)?;
         wait::until_true("the guest's IPv6 addresses and route", SOON, || {

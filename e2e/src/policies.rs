@@ -5,6 +5,7 @@ use crate::command::objects;
 use crate::console::Console;
 use crate::namespace::Namespace;
 use crate::pods::{self, ECHO};
+use crate::questions::fetches;
 use crate::wait::{self, BOOT, SOON};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -42,10 +43,7 @@ impl Guarded<'_> {
 fn questions(addresses: &[String; 2], port_and_path: &str, answer: &str) -> Vec<String> {
     let ask = |address: &String| {
         let url = format!("http://{}:{port_and_path}", pods::host(address));
-        [
-            format!("[ \"$(timeout 3 wget -qO- {url} 2>/dev/null)\" = \"{answer}\" ]"),
-            format!("udp {address} {ECHO} question"),
-        ]
+        [fetches(3, &url, answer), format!("udp {address} {ECHO} question")]
     };
     addresses.iter().flat_map(ask).collect()
 }

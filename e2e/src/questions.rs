@@ -34,6 +34,11 @@ pub fn answer_datagrams(console: &mut Console) -> Result<()> {
     console.ok(&format!("{{ udp {ECHO} & }}"), SOON).map(drop)
 }
 
+/// A command that succeeds if a web server answers with that text within some seconds.
+pub fn fetches(seconds: u32, url: &str, text: &str) -> String {
+    format!("[ \"$(timeout {seconds} wget -qO- {url} 2>/dev/null)\" = '{text}' ]")
+}
+
 /// A guest or a pod that answers.
 #[derive(Clone, Debug)]
 pub struct Answering {
@@ -75,7 +80,7 @@ impl Answering {
         let length = pods::payload_within(address, self.mtu);
         let (url, says) = (format!("http://{}:{}", pods::host(address), self.page), &self.says);
         [
-            format!("[ \"$(timeout 5 wget -qO- {url})\" = {says} ]"),
+            fetches(5, &url, says),
             format!("udp {address} {ECHO} $(printf %0{length}d 7)"),
             format!("ping -c 1 -W 5 -s {length} {address} >/dev/null"),
         ]
@@ -96,6 +101,19 @@ pub fn ask_all(console: &mut Console, name: &str, all: &[Answering]) -> Result<(
 /// When one does not answer; the error has each question without an answer.
 pub fn ask_all_from(pod: &pods::Client<'_>, name: &str, all: &[Answering]) -> Result<()> {
     ask(name, all, |question| Ok(pod.sh(question)?.code == 0))
+}
+
+/// Has all these guests ask each other, and leaves their consoles.
+///
+/// # Errors
+/// When one does not answer another one.
+pub fn ask_each_other(guests: Vec<(Answering, Console)>) -> Result<()> {
+    let all: Vec<Answering> = guests.iter().map(|(guest, _)| guest.clone()).collect();
+    for (guest, mut console) in guests {
+        ask_all(&mut console, &guest.name, &all)?;
+        console.leave()?;
+    }
+    Ok(())
 }
 
 fn ask(name: &str, all: &[Answering], mut is_answered: impl FnMut(&str) -> Result<bool>) -> Result<()> {
@@ -124,10 +142,7 @@ pub fn ask_service(console: &mut Console, namespace: &Namespace, name: &str, lin
     ensure!((addresses.len(), six) == (2, 1), "service {name} has the addresses {addresses:?}");
     for address in addresses {
         let url = format!("http://{}/", pods::host(address));
-        for question in [
-            format!("[ \"$(timeout 5 wget -qO- {url})\" = '{line}' ]"),
-            format!("udp {address} {ECHO} question"),
-        ] {
+        for question in [fetches(5, &url, line), format!("udp {address} {ECHO} question")] {
             wait::until_true(&format!("an answer of service {name} to {question}"), SOON, || {
                 Ok(console.run(&question, SOON)?.1 == 0)
             })?;

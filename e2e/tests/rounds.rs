@@ -11,11 +11,10 @@
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::binding_plugins::{self, FIRST, MACVTAP, MANAGED};
-use barevirt_e2e::command::objects;
 use barevirt_e2e::harm::component_is_ready;
 use barevirt_e2e::networks::{self, Left};
 use barevirt_e2e::wait::{self, RUNNING, SOON};
-use barevirt_e2e::{Namespace, Node, alone, guest, in_namespace, installation};
+use barevirt_e2e::{Namespace, Node, alone, guest, handlers, in_namespace, installation};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::thread;
@@ -100,11 +99,8 @@ struct Handler {
 
 impl Handler {
     fn of(node: &str) -> Result<Self> {
-        let pods = objects(&["pod", "-n", "kubevirt", "-l", "kubevirt.io=virt-handler"])?;
-        let pod =
-            pods.iter().find(|pod| pod["spec"]["nodeName"] == node).context("the node has no handler")?;
         let node = Node::named(node);
-        let process = *node.processes(pod, "virt-handler")?.first().context("no handler runs")?;
+        let process = handlers::process(&node)?;
         // A TCP socket is known by its number, the tenth field of the kernel's tables.
         let script = format!(
             "fds=$(ls -l /proc/{process}/fd | grep -e ' -> '); \

@@ -53,11 +53,7 @@ fn reported_link<'a>(
     network: &Network,
 ) -> Option<&'a Noted> {
     let named = |name: &str| links.iter().find(|noted| noted.link == name);
-    let told = || {
-        let mut told = vmi.status.iter().flat_map(|status| &status.interfaces);
-        let card = told.find(|told| told.name.as_ref() == Some(&network.name))?;
-        named(card.pod_interface_name.as_deref()?)
-    };
+    let told = || named(networks::in_status(vmi, &network.name)?.pod_interface_name.as_deref()?);
     named(&networks::link(network)).or_else(told).or_else(|| {
         let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
         let definition = &network.multus.as_ref()?.network_name;

@@ -57,9 +57,7 @@ fn guests_that_binding_plugins_join_to_the_test_beds_delegates_network_reach_eac
         binding_plugins::make_macvtap(namespace, "second", BESIDE)?;
         let mut guests = Vec::new();
         for (guest, number) in [("first", 1), ("second", 2)] {
-            namespace.wait_phase(guest, "Running", RUNNING)?;
-            let mut console = Console::open(namespace, guest)?;
-            console.login(BOOT)?;
+            let mut console = Console::booted(namespace, guest)?;
             guests.push((Answering::begin(&mut console, guest, on_lan(number))?, console));
         }
         let all: Vec<Answering> = guests.iter().map(|(guest, _)| guest.clone()).collect();
@@ -107,9 +105,7 @@ fn start(
     let start = |plugin: &str, node: &str| {
         let beside = format!("beside-{plugin}");
         let beside = pods::client_on(namespace, &beside, node)?;
-        namespace.wait_phase(plugin, "Running", RUNNING)?;
-        let mut console = Console::open(namespace, plugin)?;
-        console.login(BOOT)?;
+        let mut console = Console::booted(namespace, plugin)?;
         let addresses = pods::both_addresses(&namespace.launcher(plugin)?)?;
         binding_plugins::take_addresses(&mut console, &addresses, &beside)?;
         // From a pod of its own node.

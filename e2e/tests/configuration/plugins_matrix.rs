@@ -68,12 +68,6 @@ fn guests_of_binding_plugins_and_of_all_bindings_reach_each_other_on_a_node_and_
     in_namespace("pluginpairs", |namespace| {
         let _alone = alone();
         let _changed = binding_plugins::begin()?;
-        let guests = start(namespace)?;
-        let all: Vec<Answering> = guests.iter().map(|(guest, _)| guest.clone()).collect();
-        for (guest, mut console) in guests {
-            questions::ask_all(&mut console, &guest.name, &all)?;
-            console.leave()?;
-        }
-        Ok(())
+        questions::ask_each_other(start(namespace)?)
     });
 }

@@ -5,7 +5,7 @@ use barevirt_e2e::binding_plugins::{self, BESIDE, FIRST, MACVTAP, MANAGED};
 use barevirt_e2e::harm::component_is_ready;
 use barevirt_e2e::networks::Left;
 use barevirt_e2e::slow_moves::SlowMoves;
-use barevirt_e2e::wait::{BOOT, MOVED, RUNNING};
+use barevirt_e2e::wait::MOVED;
 use barevirt_e2e::{
     Console, Namespace, alone, guest, held_connection, in_namespace, installation, networks, pods,
 };
@@ -50,9 +50,7 @@ fn bound(binding: &str, name: &str) -> Value {
 
 /// Starts a connection of each family to the guest of a binding, once the guest has its addresses.
 fn begin_connections(namespace: &Namespace, binding: &str, name: &str) -> Result<()> {
-    namespace.wait_phase(name, "Running", RUNNING)?;
-    let mut console = Console::open(namespace, name)?;
-    console.login(BOOT)?;
+    let mut console = Console::booted(namespace, name)?;
     let addresses = pods::both_addresses(&namespace.launcher(name)?)?;
     if binding == PLUGIN {
         let beside = format!("beside-{name}");
@@ -72,9 +70,7 @@ fn begin_connections(namespace: &Namespace, binding: &str, name: &str) -> Result
 
 /// The same to the second card of the guest that has one.
 fn begin_on_card(namespace: &Namespace) -> Result<()> {
-    namespace.wait_phase(SECOND, "Running", RUNNING)?;
-    let mut console = Console::open(namespace, SECOND)?;
-    console.login(BOOT)?;
+    let mut console = Console::booted(namespace, SECOND)?;
     let pods = FAMILIES.map(|family| peer(SECOND, family));
     held_connection::begin_on_card(namespace, &pods.each_ref().map(String::as_str), &mut console)?;
     console.leave().map(drop)

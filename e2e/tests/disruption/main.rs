@@ -14,7 +14,7 @@ use barevirt_e2e::slow_moves::SlowMoves;
 use barevirt_e2e::upload_proxy::{self, Sender};
 use barevirt_e2e::wait::{self, MOVED, RUNNING, SOON};
 use barevirt_e2e::{
-    Console, Namespace, Node, alone, guest, in_namespace, installation, local_volume, undisturbed,
+    Console, Namespace, Node, alone, guest, handlers, in_namespace, installation, local_volume, undisturbed,
 };
 use serde_json::{Value, json};
 use std::fs;
@@ -94,10 +94,7 @@ const MAC: &str = "02:00:00:81:00:01";
 
 /// Makes a change, and kills the handler in the moment in which the pod's link becomes a port of a bridge, or is none any more.
 fn handler_dies_during(pod: &Left, becomes: bool, change: impl FnOnce() -> Result<()>) -> Result<()> {
-    let handlers = objects(&["pod", "-n", "kubevirt", "-l", "kubevirt.io=virt-handler"])?;
-    let handler = handlers.iter().find(|one| one["spec"]["nodeName"] == pod.node.name());
-    let handler = pod.node.processes(handler.context("the node has no handler")?, "virt-handler")?;
-    let handler = handler.first().context("no handler runs")?;
+    let handler = handlers::process(&pod.node)?;
     // The shell starts no program for this, so it sees the link within microseconds.
     let is_there = format!("while read -r line; do case $line in {PORT}:*) return 0 ;; esac; done");
     let (links, until) = (pod.links_file(), if becomes { "is_there" } else { "! is_there" });

@@ -30,13 +30,5 @@ fn start(namespace: &Namespace) -> Result<Vec<(Answering, Console)>> {
 
 #[test]
 fn guests_of_all_bindings_reach_each_other_on_a_node_and_across_nodes() {
-    in_namespace("pairs", |namespace| {
-        let guests = start(namespace)?;
-        let all: Vec<Answering> = guests.iter().map(|(guest, _)| guest.clone()).collect();
-        for (guest, mut console) in guests {
-            questions::ask_all(&mut console, &guest.name, &all)?;
-            console.leave()?;
-        }
-        Ok(())
-    });
+    in_namespace("pairs", |namespace| questions::ask_each_other(start(namespace)?));
 }

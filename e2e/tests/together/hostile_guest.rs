@@ -16,7 +16,7 @@ use barevirt_e2e::frames::{Own, Watch, ensure_kept_in, ensure_none_of};
 use barevirt_e2e::hostile::{self, Card, Guest, INSIDE, LAN, NODE, Peer, ROUTER, Seen};
 use barevirt_e2e::networks::{self, Left};
 use barevirt_e2e::sending::{self, ALL, ALL6, FORGED, ROUTERS6, SERVERS6};
-use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::wait::{self, SOON};
 use barevirt_e2e::{Console, Namespace, guest, held_connection, in_namespace, pods};
 use serde_json::{Value, json};
 
@@ -106,9 +106,7 @@ fn behind_passt(name: &str) -> Value {
 
 /// The console of that guest and its launcher's pod, with that pod's addresses, once the guest has them.
 fn booted_behind_passt(namespace: &Namespace, name: &str) -> Result<(Console, Value, [String; 2])> {
-    namespace.wait_phase(name, "Running", RUNNING)?;
-    let mut console = Console::open(namespace, name)?;
-    console.login(BOOT)?;
+    let mut console = Console::booted(namespace, name)?;
     let launcher = namespace.launcher(name)?;
     let addresses = pods::both_addresses(&launcher)?;
     networks::wait_inside(&mut console, &addresses.each_ref().map(|address| format!("{address}/")))?;

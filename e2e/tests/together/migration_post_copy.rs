@@ -2,12 +2,10 @@
 //! all of its memory has arrived.
 
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::command::objects;
-use barevirt_e2e::installation::NAMESPACE;
 use barevirt_e2e::moving_guest::{Guest, machine, node};
 use barevirt_e2e::slow_moves::SlowMoves;
 use barevirt_e2e::wait::MOVED;
-use barevirt_e2e::{Namespace, Node, in_namespace, pods};
+use barevirt_e2e::{Namespace, Node, handlers, in_namespace, pods};
 use serde_json::{Value, json};
 
 /// Starts a guest that writes too fast. Returns what it keeps, too.
@@ -66,10 +64,7 @@ fn a_guest_that_writes_too_fast_moves_where_post_copy_is_allowed() {
 /// Resets the connections over which the guest of that pod leaves its node. Those of other guests stay.
 fn cut(pod: &Value) -> Result<()> {
     let node = Node::of(pod)?;
-    let handlers = objects(&["pod", "-n", NAMESPACE, "-l", "kubevirt.io=virt-handler"])?;
-    let beside = |handler: &&Value| handler["spec"]["nodeName"] == pod["spec"]["nodeName"];
-    let handler = handlers.iter().find(beside).context("no virt-handler")?;
-    let process = node.processes(handler, "virt-handler")?.first().copied().context("no virt-handler")?;
+    let process = handlers::process(&node)?;
     let qemu = node.processes(pod, "qemu-system-x86_64")?.first().copied().context("no QEMU")?;
     // The handler has connected, in its own network namespace, and QEMU has the socket.
     let ss = format!("nsenter -t {process} -n ss");

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use barevirt_e2e::pods::ECHO;
 use barevirt_e2e::policies::{Guarded, Others, nothing};
 use barevirt_e2e::questions::answer_datagrams;
-use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
+use barevirt_e2e::wait::SOON;
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::json;
 
@@ -57,9 +57,7 @@ fn policies_for_both_directions_hold_for_guests_of_every_binding() {
         start(namespace)?;
         let others = Others::start(namespace)?;
         for (name, _, _) in GUESTS {
-            namespace.wait_phase(name, "Running", RUNNING)?;
-            let mut console = Console::open(namespace, name)?;
-            console.login(BOOT)?;
+            let mut console = Console::booted(namespace, name)?;
             answer_datagrams(&mut console)?;
             let pod = namespace.launcher(name)?;
             let mut guest = Guarded { pod: &pod, console: &mut console, answer: ANSWER };

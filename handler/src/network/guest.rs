@@ -9,7 +9,7 @@ use barevirt_api::names::{LAUNCHER_UID, PHASE_RUNNING};
 use barevirt_api::networks::{self, FIRST_LINK};
 use barevirt_api::resolver::Resolver;
 use barevirt_api::settings::{Attachment, Bindings};
-use barevirt_api::v1::{self as api, NetworkInterfaceStatus, VirtualMachineInstance};
+use barevirt_api::v1::{self as api, VirtualMachineInstance};
 use barevirt_api::valid::{ValidInterface, ValidVmi};
 use barevirt_protocol::names::NetworkDescriptor;
 use barevirt_protocol::v1;
@@ -87,8 +87,9 @@ fn due_of(
     if is_held || !runs(vmi) || !network.is_some_and(networks::is_secondary) {
         return Due::There;
     }
-    let is_attached =
-        || status(vmi, &interface.name).is_some_and(|status| status.pod_interface_name.is_some());
+    let is_attached = || {
+        networks::in_status(vmi, &interface.name).is_some_and(|status| status.pod_interface_name.is_some())
+    };
     if comes_with_it || here && is_attached() { Due::There } else { Due::Later }
 }
 
@@ -99,11 +100,6 @@ fn is_held(interface: &api::Interface, held: &BTreeSet<String>) -> bool {
 
 pub(super) fn runs(vmi: &VirtualMachineInstance) -> bool {
     vmi.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(PHASE_RUNNING)
-}
-
-fn status<'a>(vmi: &'a VirtualMachineInstance, name: &str) -> Option<&'a NetworkInterfaceStatus> {
-    let interfaces = &vmi.status.as_ref()?.interfaces;
-    interfaces.iter().find(|status| status.name.as_deref() == Some(name))
 }
 
 /// The cards of the VMI for which something has to be done.
@@ -165,7 +161,7 @@ fn card(
     };
     let given = interface.mac_address.as_deref().filter(|mac| !mac.is_empty());
     // A guest keeps the address that it started with, on every node.
-    let told = status(vmi.vmi(), &name).and_then(|status| status.mac.as_deref());
+    let told = networks::in_status(vmi.vmi(), &name).and_then(|status| status.mac.as_deref());
     let mac = match binding {
         Binding::Masquerade(_) | Binding::Passt => Some(valid.mac.as_str()),
         Binding::Bridge | Binding::ManagedTap | Binding::Tap | Binding::Kept | Binding::Gone => {
@@ -202,7 +198,8 @@ pub(super) fn candidates_of(vmi: &VirtualMachineInstance, valid: &ValidInterface
     if !networks::is_secondary(&valid.network) {
         return vec![FIRST_LINK.to_owned()];
     }
-    let told = status(vmi, &valid.interface.name).and_then(|status| status.pod_interface_name.clone());
+    let told =
+        networks::in_status(vmi, &valid.interface.name).and_then(|status| status.pod_interface_name.clone());
     let told = told.filter(|name| links::is_sound(name) && name != FIRST_LINK && name != "lo");
     let name = &valid.network.name;
     told.into_iter()

@@ -113,10 +113,8 @@ fn guest_mac(vmi: &VirtualMachineInstance, link: &str) -> Option<String> {
 
 /// The pod's link of a network whose card the guest has. It has a name of its own in older pods.
 fn guest_link(vmi: &VirtualMachineInstance, network: &Network) -> Option<String> {
-    let mut told = vmi.status.iter().flat_map(|status| &status.interfaces);
-    let card = told.find(|told| told.name.as_ref() == Some(&network.name))?;
-    let link = || card.pod_interface_name.clone().unwrap_or_else(|| networks::link(network));
-    networks::is_in_guest(vmi, &network.name).then(link)
+    let card = networks::in_guest(vmi, &network.name)?;
+    Some(card.pod_interface_name.clone().unwrap_or_else(|| networks::link(network)))
 }
 
 /// MAC address that a pod asks for on the same network and link.
